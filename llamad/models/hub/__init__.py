@@ -1,1 +1,1 @@
-"""Models by name: what a repository of a hub holds, what is in the cache, and downloads into it."""
+"""Models by name: lists the files of a hub's repository, manages the cache, and downloads into it."""

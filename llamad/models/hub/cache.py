@@ -1,12 +1,12 @@
-"""Owns the folders that models are kept in. Any thread; blocks.
+"""The folders in which models are kept. Any thread; blocks.
 
-Models of a hub lie as huggingface_hub and llama-server keep them, in a folder that all of them share:
+Models of a hub are kept in the same way and in the same folder as by huggingface_hub and llama-server:
 
-    models--USER--MODEL/blobs/CHECKSUM            what was downloaded
+    models--USER--MODEL/blobs/CHECKSUM            a downloaded file
     models--USER--MODEL/snapshots/COMMIT/PATH     a link to it, under its name
     models--USER--MODEL/refs/main                 the last commit that was seen
 
-Files of --model-url lie beside each other in another folder, which is llama-server's, too.
+Files of --model-url are in another folder, which llama-server uses, too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 import msgspec
 
 from llamad.models.hub.errors import HubError
-from llamad.models.hub.names import is_model, part_of, parts_of
+from llamad.models.hub.names import is_model, shard_of, shards_of
 from llamad.models.hub.part_file import ETAG, PART, is_busy
 
 _PREFIX = "models--"
@@ -29,7 +29,7 @@ _ENDING = ".gguf"
 
 
 class CachedModel(msgspec.Struct, frozen=True):
-    """A model that is whole: `name` starts it with -hf, or is its file's if it came from an address."""
+    """A complete model. `name` is the name for -hf, or the name of its file if it came from an address."""
 
     name: str
     size: int
@@ -38,7 +38,7 @@ class CachedModel(msgspec.Struct, frozen=True):
 
 
 def hub_folder(environ: Mapping[str, str]) -> Path:
-    """As huggingface_hub finds it, with LLAMA_CACHE before all."""
+    """Return the folder that huggingface_hub would use, except that LLAMA_CACHE comes first."""
     for variable, below in (
         ("LLAMA_CACHE", ""),
         ("HF_HUB_CACHE", ""),
@@ -62,7 +62,7 @@ def _home(environ: Mapping[str, str]) -> str:
 
 
 class HubCache:
-    """Of all repositories. Errors are OSError; the folder need not exist."""
+    """The cache of all repositories. Errors are OSError; the folder need not exist."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -77,14 +77,14 @@ class HubCache:
         return self.folder(repo) / "snapshots" / commit / path
 
     def link(self, repo: str, commit: str, path: str, oid: str) -> Path:
-        """Give a blob its name in the snapshot."""
+        """Link a blob into the snapshot under its name."""
         blob, named = self.blob(repo, oid), self.snapshot(repo, commit, path)
         named.parent.mkdir(parents=True, exist_ok=True)
         link = named.with_name(f"{named.name}.{os.getpid()}.link")
         try:
             link.symlink_to(os.path.relpath(blob, named.parent))
             os.replace(link, named)
-        except OSError:  # a disk without links
+        except OSError:  # the file system has no links
             link.unlink(missing_ok=True)
             os.replace(blob, named)
         return named
@@ -97,14 +97,14 @@ class HubCache:
         os.replace(fresh, ref)
 
     def commits(self, repo: str) -> list[str]:
-        """Of the snapshots that there are: the current one first, then the newest."""
-        found = [
+        """Return the commits of the snapshots: the current one first, then the newest."""
+        folders = [
             one
             for one in _entries(self.folder(repo) / "snapshots")
             if _COMMIT.fullmatch(one.name) and one.is_dir()
         ]
-        found.sort(key=lambda one: one.stat().st_mtime, reverse=True)
-        names = [one.name for one in found]
+        folders.sort(key=lambda one: one.stat().st_mtime, reverse=True)
+        names = [one.name for one in folders]
         try:
             current = (self.folder(repo) / "refs" / "main").read_text().strip()
         except (OSError, UnicodeDecodeError):
@@ -112,15 +112,15 @@ class HubCache:
         return sorted(names, key=lambda name: name != current)
 
     def files(self, repo: str, commit: str) -> list[str]:
-        """The paths of a snapshot's files that are there."""
+        """Return the paths of a snapshot's GGUF files that exist."""
         top = self.snapshot(repo, commit)
-        found = [
+        paths = [
             os.path.relpath(os.path.join(folder, name), top)
             for folder, _, names in os.walk(top)
             for name in names
             if name.endswith(_ENDING) and os.path.isfile(os.path.join(folder, name))
         ]
-        return sorted(found)
+        return sorted(paths)
 
     def repos(self) -> list[str]:
         return sorted(
@@ -130,29 +130,29 @@ class HubCache:
         )
 
     def models(self) -> Iterator[CachedModel]:
-        """Every model that is whole."""
+        """Yield every complete model."""
         for repo in self.repos():
             seen = set()
             for commit in self.commits(repo):
                 paths = self.files(repo, commit)
                 for path in filter(is_model, paths):
-                    part = part_of(path)
-                    if part is None or part.prefix in seen:
+                    shard = shard_of(path)
+                    if shard is None or shard.prefix in seen:
                         continue
                     try:
-                        local = [self.snapshot(repo, commit, one) for one in parts_of(paths, path)]
+                        local = [self.snapshot(repo, commit, one) for one in shards_of(paths, path)]
                     except ValueError:
                         continue
-                    seen.add(part.prefix)
-                    yield _cached(f"{repo}:{part.quant}" if part.quant else repo, local)
+                    seen.add(shard.prefix)
+                    yield _cached(f"{repo}:{shard.quant}" if shard.quant else repo, local)
 
     def remove(self, repo: str, quant: str = "") -> int:
-        """Remove a repository, or all of one quantization in it. Returns the bytes that it took; 0: there is none.
-        Raises HubError while it is being downloaded."""
+        """Remove a repository, or all files of one quantization in it. Return the bytes that it took, or 0 if there is
+        none. Raises HubError while it is being downloaded."""
         folder = self.folder(repo)
         for path in folder.rglob(f"*{PART}"):
             if is_busy(path):
-                raise HubError(f"{repo} is being downloaded by another process; end that first")
+                raise HubError(f"{repo} is being downloaded by another process; stop that first")
         if not quant:
             size = _size(folder)
             if folder.exists():
@@ -162,19 +162,19 @@ class HubCache:
             self.snapshot(repo, commit, name)
             for commit in self.commits(repo)
             for name in self.files(repo, commit)
-            if (part := part_of(name)) is not None
-            and part.prefix.upper().endswith((f"-{quant.upper()}", f".{quant.upper()}"))
+            if (shard := shard_of(name)) is not None
+            and shard.prefix.upper().endswith((f"-{quant.upper()}", f".{quant.upper()}"))
         ]
         before = _size(folder)
         for named in doomed:
             named.unlink()
         self._remove_orphans(repo)
         if doomed and not any(is_model(name) for one in self.commits(repo) for name in self.files(repo, one)):
-            shutil.rmtree(folder)  # projectors of no model
+            shutil.rmtree(folder)  # only projectors are left
         return before - _size(folder)
 
     def _remove_orphans(self, repo: str) -> None:
-        """Blobs that no snapshot names any more."""
+        """Remove the blobs that no snapshot links to any more."""
         named = {
             os.path.realpath(os.path.join(folder, name))
             for folder, _, names in os.walk(self.folder(repo) / "snapshots")
@@ -186,7 +186,7 @@ class HubCache:
 
 
 class UrlCache:
-    """Files that were downloaded from an address."""
+    """The cache of files that were downloaded from an address."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -194,23 +194,23 @@ class UrlCache:
     def models(self) -> Iterator[CachedModel]:
         for path in sorted(self.root.glob(f"*{_ENDING}")):
             if path.is_file() and is_model(path.name):
-                yield _cached(path.name, self._parts(path))
+                yield _cached(path.name, self._shards(path))
 
     def remove(self, name: str) -> int:
-        """As HubCache.remove."""
+        """Remove a model with all of its shards; return the bytes that it took, or 0 if there is none."""
         path = self.root / name
         if "/" in name or not name.endswith(_ENDING) or not path.is_file():
             return 0
-        parts = self._parts(path)
-        size = sum(one.stat().st_size for one in parts)
-        for one in parts:
+        shards = self._shards(path)
+        size = sum(one.stat().st_size for one in shards)
+        for one in shards:
             one.unlink()
             one.with_name(one.name + ETAG).unlink(missing_ok=True)
         return size
 
-    def _parts(self, path: Path) -> list[Path]:
+    def _shards(self, path: Path) -> list[Path]:
         try:
-            names = parts_of([one.name for one in _entries(self.root)], path.name)
+            names = shards_of([one.name for one in _entries(self.root)], path.name)
         except ValueError:
             names = [path.name]
         return [self.root / name for name in names]

@@ -1,7 +1,7 @@
-"""Owns requests to a hub and to the hosts it redirects to: TLS, proxies by environment, redirects, credentials.
+"""Sends requests to a hub and the hosts that it redirects to, with TLS, proxies from the environment and credentials.
 
-Any thread; blocks. A credential goes to the scheme, host and port that it is for and nowhere else, whatever redirects
-say, and is never logged. Unlike the fetcher of media, it may reach private addresses: the operator names the hub.
+Any thread; blocks. A credential is sent only to the scheme, host and port that it is for, whatever redirects say, and
+is never logged. Unlike the code that fetches media, it may reach private addresses, because the operator names the hub.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from llamad import __version__
 from llamad.models.hub.errors import HubError
 
 DEFAULT_ENDPOINT = "https://huggingface.co/"
-# Without a byte. Long enough for a slow hub, short enough for a dead one.
+# The timeout for the next byte: long enough for a slow hub, short enough for a dead one.
 SILENCE_SECONDS = 30.0
 REDIRECTS_MAX = 8
 JSON_BYTES_MAX = 64 << 20
@@ -32,9 +32,9 @@ _MOVED = (301, 302, 303, 307, 308)
 Origin = tuple[str, str, int]
 
 
-class Answer:
-    """A response whose redirects were followed. `linked_hash` is the SHA-256 that a hub gave on the way to the host of
-    its large files; empty: none."""
+class Response:
+    """A response after all redirects. `linked_hash` is the SHA-256 that the hub gave with its redirect to the host of
+    large files; it is empty if there was none."""
 
     def __init__(self, response: HTTPResponse, url: str, linked_hash: str) -> None:
         self.url = url
@@ -43,14 +43,14 @@ class Answer:
         self.linked_hash = linked_hash
         self._response = response
 
-    def __enter__(self) -> Answer:
+    def __enter__(self) -> Response:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._response.close()
 
     def read(self) -> bytes:
-        """What has arrived of the body, at least a byte; nothing at its end. Raises HubError."""
+        """Return the next bytes of the body, or b"" at its end. Raises HubError."""
         try:
             return self._response.read1(READ_BYTES)
         except (OSError, http.client.HTTPException) as error:
@@ -64,13 +64,13 @@ class Answer:
         return self.header("ETag")
 
     def number(self, name: str) -> int | None:
-        """A header that is a whole number."""
+        """Return the value of a header that is a whole number, or None."""
         text = self.header(name)
         return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None
 
     def check_plain(self) -> None:
-        """Raises HubError for a body that was compressed on its way, though that was not asked for: neither its length
-        nor its place in a file would be known."""
+        """Raise HubError if the body is compressed although that was not requested, because neither its length nor its
+        position in a file would be known."""
         encoding = self.header("Content-Encoding").lower()
         if encoding not in ("", "identity"):
             raise HubError(
@@ -79,7 +79,7 @@ class Answer:
             )
 
     def outage(self) -> HubError | None:
-        """The error of a status that may pass; None: it is another."""
+        """Return the error for a status that may be temporary, or None for any other status."""
         if self.status not in (408, 429) and self.status < 500:
             return None
         what = "too many requests" if self.status == 429 else "it has a problem"
@@ -91,8 +91,7 @@ class Answer:
 
 
 class Client:
-    """`endpoint` is the hub's address, with a slash at its end. Raises HubError for one that is none, and for a token
-    that is none."""
+    """`endpoint` is the hub's address. Raises HubError for an invalid address or token."""
 
     def __init__(self, endpoint: str, token: str | None = None) -> None:
         self.endpoint, basic = _plain(endpoint if endpoint.endswith("/") else f"{endpoint}/")
@@ -115,8 +114,8 @@ class Client:
     def has_credential(self, url: str) -> bool:
         return _origin(url) in self._credentials
 
-    def open(self, url: str, headers: dict[str, str] | None = None) -> Answer:
-        """The answer, whatever its status. Raises HubError if there is none."""
+    def open(self, url: str, headers: dict[str, str] | None = None) -> Response:
+        """Return the response, whatever its status. Raises HubError if there is none."""
         url, basic = _plain(url)
         if basic:
             self._credentials[_origin(url)] = basic
@@ -126,7 +125,7 @@ class Client:
             linked = linked or _hash(response.headers.get("X-Linked-ETag"))
             location = response.headers.get("Location")
             if response.status not in _MOVED or not location:
-                return Answer(response, url, linked)
+                return Response(response, url, linked)
             response.close()
             target, _ = _plain(join(url, location))
             if url.startswith("https:") and not target.startswith("https:"):
@@ -136,24 +135,25 @@ class Client:
             url = target
         raise HubError(f"{shown(url)}: more than {REDIRECTS_MAX} redirects")
 
-    def get_json(self, url: str) -> tuple[Answer, bytes]:
-        """A whole body, for status 200; empty for others. Raises HubError for outages."""
-        with self.open(url, {"Accept": "application/json", "Accept-Encoding": "identity"}) as answer:
-            outage = answer.outage()
+    def get_json(self, url: str) -> tuple[Response, bytes]:
+        """Return the response and its whole body, which is empty unless the status is 200. Raises HubError for
+        outages."""
+        with self.open(url, {"Accept": "application/json", "Accept-Encoding": "identity"}) as response:
+            outage = response.outage()
             if outage is not None:
                 raise outage
-            if answer.status != 200:
-                return answer, b""
-            answer.check_plain()
+            if response.status != 200:
+                return response, b""
+            response.check_plain()
             body = bytearray()
-            while data := answer.read():
+            while data := response.read():
                 body += data
                 if len(body) > JSON_BYTES_MAX:
                     raise HubError(f"{shown(url)} answers with more than {JSON_BYTES_MAX} bytes")
-        length = answer.number("Content-Length")
+        length = response.number("Content-Length")
         if length is not None and length != len(body):
             raise broken_off(url, None)
-        return answer, bytes(body)
+        return response, bytes(body)
 
     def _request(self, url: str, headers: dict[str, str]) -> HTTPResponse:
         request = urllib.request.Request(url, headers={"User-Agent": f"llamad/{__version__}", **headers})
@@ -173,7 +173,7 @@ class Client:
         except (OSError, http.client.HTTPException) as error:
             raise broken_off(url, error) from None
         except ValueError as error:
-            raise HubError(f"{shown(url)} is no address: {error}") from None
+            raise HubError(f"{shown(url)} is not a valid address: {error}") from None
         assert isinstance(response, HTTPResponse)
         return response
 
@@ -184,17 +184,17 @@ def broken_off(url: str, error: BaseException | None) -> HubError:
 
 
 def shown(url: str) -> str:
-    """An address for people: without a password, and without a query, which may hold one."""
+    """Return an address for people: without a password, and without a query, which may contain one."""
     parts = urlsplit(url)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
 def join(url: str, location: str) -> str:
-    """Where a link leads that stands at `url`. Raises HubError."""
+    """Resolve a link that was found at `url`. Raises HubError."""
     try:
         return urljoin(url, location)
     except ValueError as error:
-        raise HubError(f"{shown(url)} links to what is no address: {error}") from None
+        raise HubError(f"{shown(url)} has an invalid link: {error}") from None
 
 
 def has_origin_of(url: str, other: str) -> bool:
@@ -202,15 +202,15 @@ def has_origin_of(url: str, other: str) -> bool:
 
 
 def _plain(url: str) -> tuple[str, str]:
-    """An address without user and password, percent-encoded where it must be, and the header that they become."""
+    """Return the address without user and password, percent-encoded, and the Authorization header for them."""
     try:
         parts = urlsplit(url)
         host = parts.hostname
-        _ = parts.port  # raises for what is no number
+        _ = parts.port  # raises ValueError if it is not a number
     except ValueError as error:
-        raise HubError(f"no address of a host that models are at: {error}") from None
+        raise HubError(f"the address of the model's host is invalid: {error}") from None
     if parts.scheme not in ("http", "https") or not host:
-        raise HubError(f"'{shown(url)[:200]}' is no address that begins with http:// or https://")
+        raise HubError(f"'{shown(url)[:200]}' is not an address that begins with http:// or https://")
     user, at, place = parts.netloc.rpartition("@")
     basic = ""
     if at:
@@ -226,13 +226,13 @@ def _origin(url: str) -> Origin:
 
 
 def _hash(etag: str | None) -> str:
-    """The SHA-256 that an ETag is; empty: it is none."""
+    """Return an ETag if it is a SHA-256, else ""."""
     text = (etag or "").strip().removeprefix("W/").strip('"').lower()
     return text if len(text) == 64 and all(c in string.hexdigits for c in text) else ""
 
 
 def _retry_seconds(text: str) -> float:
-    """Of a Retry-After: seconds, or a date."""
+    """Return the seconds of a Retry-After header, which has seconds or a date."""
     if text.isascii() and text.isdigit():
         seconds = float(text[:9])
     else:

@@ -1,13 +1,13 @@
-"""Owns the errors of getting a model by name."""
+"""The errors of downloading a model by name."""
 
 from __future__ import annotations
 
 
 class HubError(Exception):
-    """A model that cannot be had: a sentence that says what to do.
+    """The model cannot be downloaded; the text says why and what to do.
 
-    An outage (no connection, 429, 5xx, a connection that breaks off) may pass: it is worth another try after
-    `retry_seconds`, or a look into the cache.
+    An outage (no connection, 429, 5xx, a broken connection) may be temporary: the caller may try again after
+    `retry_seconds`, or use the cache.
     """
 
     def __init__(self, message: str, *, is_outage: bool = False, retry_seconds: float = 0.0) -> None:
@@ -17,7 +17,7 @@ class HubError(Exception):
 
 
 class Cancelled(HubError):
-    """Whoever wanted the model no longer does. What has arrived is kept."""
+    """The model is no longer needed. The bytes that have arrived are kept."""
 
     def __init__(self) -> None:
-        super().__init__("the download was cancelled; it goes on from there the next time")
+        super().__init__("the download was cancelled; the next one continues from there")

@@ -1,4 +1,4 @@
-"""Owns how the flags that name a model become files: by the hub, from an address, or from what is in the cache.
+"""Gets the files of the model that the flags name: from a hub, from an address, or from the cache.
 
 Any thread; blocks for as long as a download takes.
 """
@@ -23,7 +23,7 @@ from llamad.models.hub.download import (
     SPARE_BYTES,
     TRIES_MAX,
     Downloader,
-    Wanted,
+    FileRequest,
     free_bytes,
 )
 from llamad.models.hub.errors import Cancelled, HubError
@@ -37,7 +37,7 @@ _PRESET = "preset.ini"
 
 
 class Files(msgspec.Struct, frozen=True):
-    """Where they are; `projector` is None if there is none, or none is wanted."""
+    """The paths of a model's files; `projector` is None if there is none, or none should be used."""
 
     model: str
     projector: str | None
@@ -48,7 +48,7 @@ def endpoint_of(environ: Mapping[str, str]) -> str:
 
 
 class Fetch:
-    """One model's files. With `is_offline` nothing is asked for: what is in the cache must do."""
+    """Gets the files of one model. With `is_offline` it uses only the cache."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Fetch:
         self._downloader = Downloader(self._client, self._meter, stop, pause_seconds)
 
     def run(self) -> Files:
-        """Raises HubError."""
+        """Return the paths of the files, after downloading what is missing. Raises HubError."""
         settings = self._settings
         try:
             if settings.hf_repo is not None:
@@ -87,7 +87,7 @@ class Fetch:
 
     @property
     def _wants_projector(self) -> bool:
-        """Whether a repository's own is to be used."""
+        """Return whether the projector of the repository should be used."""
         settings = self._settings
         return settings.mmproj_auto is not False and settings.mmproj is None and settings.mmproj_url is None
 
@@ -102,7 +102,7 @@ class Fetch:
                     f"{name} is not in the cache, {self._cache.root}; download it with `llamad pull {name}`"
                 )
             return cached
-        # With something to fall back on nobody waits for a hub that is away.
+        # If there is a cached model to fall back on, nobody waits for a hub that is down.
         n_tries = TRIES_MAX if cached is None else 1
         try:
             return self._download(repo, quant, n_tries)
@@ -115,14 +115,14 @@ class Fetch:
             return cached
 
     def _cached(self, repo: str, quant: str) -> Files | None:
-        """From the newest snapshot that has it."""
+        """Return the files from the newest snapshot that has them, or None."""
         for commit in self._cache.commits(repo):
             paths = self._cache.files(repo, commit)
             try:
-                parts, projector = self._choose(repo, quant, paths)
+                shards, projector = self._choose(repo, quant, paths)
             except HubError:
                 continue
-            local = [str(self._cache.snapshot(repo, commit, path)) for path in (parts[0], projector) if path]
+            local = [str(self._cache.snapshot(repo, commit, path)) for path in (shards[0], projector) if path]
             return Files(local[0], local[1] if projector else self._settings.mmproj)
         return None
 
@@ -135,38 +135,40 @@ class Fetch:
         return list_files(self._client, repo)
 
     def _choose(self, repo: str, quant: str, paths: list[str]) -> tuple[list[str], str | None]:
-        """The model's parts and its projector. Raises HubError."""
-        wanted = self._settings.hf_file
-        first = names.choose_model(paths, quant) if wanted is None else wanted if wanted in paths else None
+        """Return the model's shards and its projector. Raises HubError."""
+        file = self._settings.hf_file
+        first = names.choose_model(paths, quant) if file is None else file if file in paths else None
         if first is None:
-            raise _none_of(repo, quant, wanted, paths)
+            raise _none_of(repo, quant, file, paths)
         try:
-            parts = names.parts_of(paths, first)
+            shards = names.shards_of(paths, first)
         except ValueError as error:
             raise HubError(f"{repo}: {error}; choose another quantization") from None
-        return parts, names.choose_projector(paths, first) if self._wants_projector else None
+        return shards, names.choose_projector(paths, first) if self._wants_projector else None
 
     def _download(self, repo: str, quant: str, n_tries: int) -> Files:
         listing = self._list(repo, n_tries)
         by_path = {file.path: file for file in listing.files}
         if _PRESET in by_path and self._settings.hf_file is None:
             raise HubError(
-                f"{repo} is a preset of several models, which this version of llamad does not have yet; name one of its"
-                " models with --hf-repo"
+                f"{repo} is a preset of several models, which this version of llamad does not support yet; name one of"
+                " its models with --hf-repo"
             )
-        parts, projector = self._choose(repo, quant, list(by_path))
-        wanted = [by_path[path] for path in (*parts, projector) if path is not None]
-        missing = [file for file in wanted if not self._is_there(repo, listing, file)]
+        shards, projector = self._choose(repo, quant, list(by_path))
+        files = [by_path[path] for path in (*shards, projector) if path is not None]
+        missing = [file for file in files if not self._is_there(repo, listing, file)]
         self._check_room(repo, missing)
         self._meter.total = sum(file.size or 0 for file in missing)
         for file in missing:
             target = self._target(repo, listing, file)
-            self._downloader.fetch(Wanted(file.url, target, file.path, file.size, file.oid, repo), n_tries)
-        for file in wanted:
+            self._downloader.fetch(
+                FileRequest(file.url, target, file.path, file.size, file.oid, repo), n_tries
+            )
+        for file in files:
             if file.oid and not self._cache.snapshot(repo, listing.commit, file.path).exists():
                 self._cache.link(repo, listing.commit, file.path, file.oid)
         self._cache.set_current(repo, listing.commit)
-        local = [str(self._cache.snapshot(repo, listing.commit, file.path)) for file in wanted]
+        local = [str(self._cache.snapshot(repo, listing.commit, file.path)) for file in files]
         return Files(local[0], local[-1] if projector is not None else self._settings.mmproj)
 
     def _target(self, repo: str, listing: Listing, file: RemoteFile) -> Path:
@@ -175,7 +177,7 @@ class Fetch:
         return self._cache.snapshot(repo, listing.commit, file.path)
 
     def _is_there(self, repo: str, listing: Listing, file: RemoteFile) -> bool:
-        """In whole: a file of another size was left by a program that died."""
+        """Return whether the whole file is there. A file of another size was left by a program that died."""
         for path in (
             self._cache.snapshot(repo, listing.commit, file.path),
             self._target(repo, listing, file),
@@ -183,12 +185,13 @@ class Fetch:
             if path.is_file():
                 if file.size is None or path.stat().st_size == file.size:
                     return True
-                log.warning("%s has not the size that the hub lists; downloading it anew", path)
+                log.warning("%s does not have the size that the hub lists; downloading it again", path)
                 path.unlink()
         return False
 
     def _check_room(self, repo: str, missing: list[RemoteFile]) -> None:
-        """Before the first byte: a model of several parts must fit in whole."""
+        """Raise HubError if the missing files do not fit on the disk. This comes before the first byte, because a
+        model of several shards must fit as a whole."""
         there = [part_path(self._cache.blob(repo, file.oid)) for file in missing]
         needed = sum(file.size or 0 for file in missing)
         needed -= sum(path.stat().st_size for path in there if path.is_file())
@@ -207,7 +210,7 @@ class Fetch:
             return settings.model
         given = settings.model or None
         parts = urlsplit(settings.model_url)
-        urls = [urlunsplit(parts._replace(path=path)) for path in names.part_names(parts.path)]
+        urls = [urlunsplit(parts._replace(path=path)) for path in names.shard_names(parts.path)]
         if len(urls) == 1:
             return self._from_url("--model-url", urls[0], given)
         folder = self._url_folder if given is None else Path(given).parent
@@ -223,7 +226,9 @@ class Fetch:
                 raise HubError(f"{target} is not there; start without --offline to download it")
             return str(target)
         try:
-            self._downloader.fetch(Wanted(url, target, target.name), 1 if target.is_file() else TRIES_MAX)
+            self._downloader.fetch(
+                FileRequest(url, target, target.name), 1 if target.is_file() else TRIES_MAX
+            )
         except Cancelled:
             raise
         except HubError as error:
@@ -234,9 +239,9 @@ class Fetch:
 
 
 def _name(url: str, flag: str) -> str:
-    """The file's name in the cache."""
+    """Return the file's name in the cache. Raises HubError."""
     name = unquote(urlsplit(url).path).rpartition("/")[2]
-    if not names.is_safe(name) or names.part_of(name) is None:
+    if not names.is_safe(name) or names.shard_of(name) is None:
         raise HubError(f"{flag} {shown(url)}: the address must end with the name of a GGUF file")
     return name
 
@@ -244,8 +249,8 @@ def _name(url: str, flag: str) -> str:
 def _none_of(repo: str, quant: str, file: str | None, paths: list[str]) -> HubError:
     there = names.quants(paths)
     if file is not None:
-        found = sorted(filter(names.is_model, paths))
-        listed = f"it has {', '.join(found[:40])}" if found else "it has no GGUF files"
+        models = sorted(filter(names.is_model, paths))
+        listed = f"it has {', '.join(models[:40])}" if models else "it has no GGUF files"
         return HubError(f"{repo} has no file {file}; {listed}")
     if there or any(map(names.is_model, paths)):
         return HubError(

@@ -1,4 +1,4 @@
-"""Owns what the names of a repository's files say: parts of a split model, quantizations, projectors. Pure functions.
+"""Reads the names of a repository's files: shards of a split model, quantizations, projectors. Pure functions.
 
 The rules are llama-server's, so that the same name means the same file. Names come from a hub and may be hostile.
 """
@@ -10,38 +10,38 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-# Without a quantization; after these any file will do.
+# The quantizations to use if none is named; if there is neither, any file will do.
 PREFERRED = ("Q4_K_M", "Q8_0")
 COMPONENT_BYTES_MAX = 255
 PATH_BYTES_MAX = 1024
-PARTS_MAX = 1000
+SHARDS_MAX = 1000
 
 _ENDING = ".gguf"
 _PROJECTOR = "mmproj"
-# GGUF files beside a model that are none: projectors, importance matrices, heads that draft.
+# GGUF files in a repository that are not models: projectors, importance matrices, draft heads.
 _NO_MODELS = (_PROJECTOR, "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-")
 _SPLIT = re.compile(r"(.+)-([0-9]{5})-of-([0-9]{5})", re.ASCII | re.DOTALL)
 _QUANT = re.compile(r"[-.]([A-Z0-9_]+)$", re.ASCII | re.IGNORECASE)
 _NUMBER = re.compile(r"[0-9]+", re.ASCII)
 
 
-class Part(msgspec.Struct, frozen=True):
-    """What a GGUF file's name says of it; a model that is not split is part 1 of 1."""
+class Shard(msgspec.Struct, frozen=True):
+    """A GGUF file by its name; a model that is not split is shard 1 of 1."""
 
-    prefix: str  # what all parts begin with
-    quant: str  # in capitals; empty: none
+    prefix: str  # the beginning of the names of all shards
+    quant: str  # in capitals; empty if there is none
     index: int
     count: int
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """The repository and the quantization (empty: none) of USER/MODEL[:QUANT]."""
+    """Split USER/MODEL[:QUANT] into the repository and the quantization, which is empty if there is none."""
     repo, _, quant = name.partition(":")
     return repo, quant
 
 
 def is_safe(path: str) -> bool:
-    """Whether a file of that name lies below the folder that it is put into, and under a name that a disk can hold."""
+    """Return whether a file of this name stays inside the folder in which it is put, and the name is not too long."""
     components = path.split("/")
     return (
         len(path.encode("utf-8", "surrogatepass")) <= PATH_BYTES_MAX
@@ -54,8 +54,8 @@ def is_safe(path: str) -> bool:
     )
 
 
-def part_of(path: str) -> Part | None:
-    """None: it is no GGUF file."""
+def shard_of(path: str) -> Shard | None:
+    """Parse a file's path; return None if it is not a GGUF file."""
     if not path.endswith(_ENDING):
         return None
     prefix, index, count = path.removesuffix(_ENDING), 1, 1
@@ -63,59 +63,59 @@ def part_of(path: str) -> Part | None:
     if split is not None:
         prefix, index, count = split[1], int(split[2]), int(split[3])
     quant = _QUANT.search(prefix)
-    return Part(prefix, quant[1].upper() if quant is not None else "", index, count)
+    return Shard(prefix, quant[1].upper() if quant is not None else "", index, count)
 
 
 def is_model(path: str) -> bool:
-    """Whether it is a model's only or first part."""
+    """Return whether the file is the only or the first shard of a model."""
     name = path.rpartition("/")[2]
-    part = part_of(path)
-    return part is not None and part.index == 1 and not any(word in name for word in _NO_MODELS)
+    shard = shard_of(path)
+    return shard is not None and shard.index == 1 and not any(word in name for word in _NO_MODELS)
 
 
 def quants(paths: Iterable[str]) -> list[str]:
-    """The quantizations that there are models of."""
-    found = (part_of(path) for path in paths if is_model(path))
-    return sorted({part.quant for part in found if part is not None and part.quant})
+    """Return the quantizations of the models."""
+    shards = (shard_of(path) for path in paths if is_model(path))
+    return sorted({shard.quant for shard in shards if shard is not None and shard.quant})
 
 
 def choose_model(paths: Sequence[str], quant: str = "") -> str | None:
-    """The model of this quantization, or the one that suits most; None: there is none."""
+    """Return the model of this quantization, or of a preferred one if none is named; None if there is none."""
     models = [path for path in paths if is_model(path)]
-    for wanted in (quant,) if quant else PREFERRED:
-        pattern = re.compile(re.escape(wanted) + "[.-]", re.IGNORECASE)
+    for name in (quant,) if quant else PREFERRED:
+        pattern = re.compile(re.escape(name) + "[.-]", re.IGNORECASE)
         for path in models:
             if pattern.search(path):
                 return path
     return models[0] if models and not quant else None
 
 
-def parts_of(paths: Sequence[str], first: str) -> list[str]:
-    """All parts of a model in their order, `first` included. Raises ValueError if one is missing."""
-    split = part_of(first)
+def shards_of(paths: Sequence[str], first: str) -> list[str]:
+    """Return all shards of a model in order, including `first`. Raises ValueError if one is missing."""
+    split = shard_of(first)
     if split is None or split.count <= 1:
         return [first]
-    if split.count > PARTS_MAX:
-        raise ValueError(f"{first} has more than {PARTS_MAX} parts")
+    if split.count > SHARDS_MAX:
+        raise ValueError(f"{first} has more than {SHARDS_MAX} parts")
     there = set(paths)
-    found = part_names(first)
-    for path in found:
+    names = shard_names(first)
+    for path in names:
         if path not in there:
             raise ValueError(f"{path} is missing, one of the {split.count} parts of the model")
-    return found
+    return names
 
 
-def part_names(path: str) -> list[str]:
-    """The names of all parts of the model that this is a part of."""
-    split = part_of(path)
-    if split is None or not 1 < split.count <= PARTS_MAX:
+def shard_names(path: str) -> list[str]:
+    """Return the names of all shards of the model to which this file belongs."""
+    split = shard_of(path)
+    if split is None or not 1 < split.count <= SHARDS_MAX:
         return [path]
     return [f"{split.prefix}-{i:05d}-of-{split.count:05d}{_ENDING}" for i in range(1, split.count + 1)]
 
 
 def choose_projector(paths: Iterable[str], model: str) -> str | None:
-    """The projector in the model's folder, or in the nearest one above; of several, the one whose numbers have about as
-    many bits as the model's."""
+    """Return the projector in the model's folder, or in the nearest folder above. If there are several, return the one
+    whose quantization has about as many bits as the model's."""
     folders = model.split("/")[:-1]
     best: tuple[int, int] | None = None
     chosen = None
@@ -130,7 +130,7 @@ def choose_projector(paths: Iterable[str], model: str) -> str | None:
 
 
 def _bits(path: str) -> int:
-    """Of a quantization: 4 of Q4_K_M, 16 of BF16."""
-    part = part_of(path)
-    number = _NUMBER.search(part.quant) if part is not None else None
+    """Return the bits of a file's quantization: 4 for Q4_K_M, 16 for BF16."""
+    shard = shard_of(path)
+    number = _NUMBER.search(shard.quant) if shard is not None else None
     return int(number[0][:4]) if number is not None else 0

@@ -1,7 +1,7 @@
-"""Owns FILE.part, in which a download lies until it is whole: its lock, its contents, its checksum.
+"""FILE.part, which holds a download until it is complete: its lock, its contents, its checksum.
 
-Any thread; blocks. The lock is on the file itself, so it ends with the process that holds it, and nothing is left to
-clean up.
+Any thread; blocks. The lock is on the file itself, so it ends with the process that holds it, and nothing needs to be
+cleaned up.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MODE = 0o644
 
 
 class PartFile:
-    """Open and locked. Errors are OSError."""
+    """An incomplete file, open and locked. Errors are OSError."""
 
     def __init__(self, fd: int, target: Path) -> None:
         self._fd = fd
@@ -30,8 +30,8 @@ class PartFile:
 
     @classmethod
     def open(cls, target: Path, is_final: bool, wait: Callable[[int], None]) -> PartFile | None:
-        """The part of `target`. While another process has it, `wait` is called with how much is there. None: `target`
-        is there by now, and it `is_final`, since its name is its checksum."""
+        """Open the part file of `target`. While another process has it, `wait` is called with its size. Return None if
+        `target` exists by now and `is_final`, because its name is its checksum."""
         path = part_path(target)
         while True:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, _MODE)
@@ -39,25 +39,25 @@ class PartFile:
                 while not _try_lock(fd):
                     wait(os.fstat(fd).st_size)
                 is_current = _is_at(fd, path)
-                part = cls(fd, target)
+                part_file = cls(fd, target)
             except BaseException:
                 os.close(fd)
                 raise
             if is_current and is_final and target.exists():
-                part.restart()
-                part.close()
+                part_file.restart()
+                part_file.close()
                 return None
             if is_current:
-                return part
-            os.close(fd)  # it has become the file, or was removed: the lock is on something else by now
+                return part_file
+            os.close(fd)  # it was renamed to the target or removed, so the lock is on another file
 
     @property
     def etag(self) -> str:
-        """Of the file that this is a part of; empty: not known."""
+        """Return the ETag of the file that is being downloaded, or "" if it is not known."""
         return read_etag(part_path(self._target)) if self.size else ""
 
     def expect(self, oid: str, size: int | None) -> None:
-        """From now on the contents are hashed; what is there is read for that."""
+        """Hash the contents from now on, including what is already there."""
         if oid == self._oid:
             return
         self._oid = oid
@@ -73,11 +73,11 @@ class PartFile:
         if len(self._oid) == 64:
             self._hash = hashlib.sha256()
         elif self._oid and size is not None:
-            # As git names a file.
+            # This is how git hashes a file.
             self._hash = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
 
     def restart(self, etag: str = "", size: int | None = None) -> None:
-        """Drop what is there; what follows is of the file with this ETag."""
+        """Drop the contents; what follows belongs to the file with this ETag."""
         os.ftruncate(self._fd, 0)
         self.size = 0
         self._begin_hash(size)
@@ -94,22 +94,22 @@ class PartFile:
 
     @property
     def is_hashed(self) -> bool:
-        """Whether the contents can be checked."""
+        """Return whether the contents can be checked."""
         return self._hash is not None
 
     def is_right(self) -> bool:
-        """Whether the contents are those that are expected; True if that is not known."""
+        """Return whether the contents match the checksum, or there is none."""
         return self._hash is None or self._hash.hexdigest() == self._oid
 
     def finish(self, etag: str = "") -> None:
-        """It is whole: put it in its place."""
+        """Move the complete file to its place."""
         os.fsync(self._fd)
         os.replace(part_path(self._target), self._target)
         write_etag(part_path(self._target), "")
         write_etag(self._target, etag)
 
     def close(self) -> None:
-        """An empty part is not left behind."""
+        """Close the file; an empty one is removed."""
         try:
             if not self.size and _is_at(self._fd, part_path(self._target)):
                 part_path(self._target).unlink()
@@ -123,7 +123,7 @@ def part_path(target: Path) -> Path:
 
 
 def is_busy(part: Path) -> bool:
-    """Whether another process downloads into it."""
+    """Return whether another process downloads into the file."""
     try:
         fd = os.open(part, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -135,7 +135,7 @@ def is_busy(part: Path) -> bool:
 
 
 def read_etag(path: Path) -> str:
-    """The ETag that was kept for a file; empty: none. llama-server reads and writes the same."""
+    """Return the ETag that was stored for a file, or "". llama-server reads and writes the same."""
     try:
         return path.with_name(path.name + ETAG).read_text(encoding="latin-1").partition("\n")[0].strip()
     except OSError:
@@ -159,7 +159,7 @@ def _try_lock(fd: int) -> bool:
 
 
 def _is_at(fd: int, path: Path) -> bool:
-    """Whether the path still names the open file."""
+    """Return whether the path still names the open file."""
     try:
         there = os.stat(path, follow_symlinks=False)
     except FileNotFoundError:

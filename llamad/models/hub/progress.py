@@ -1,6 +1,6 @@
-"""Owns how far a download is: bytes, rate, time left, and the words for them.
+"""The progress of a download: bytes, rate, time left, and their text.
 
-A Meter is written by the thread that downloads and read by any.
+The thread that downloads writes a Meter; any thread may read it.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from collections.abc import Callable
 
 log = logging.getLogger("llamad.download")
 
-WINDOW_SECONDS = 10.0  # of the rate
+WINDOW_SECONDS = 10.0  # the rate is measured over this time
 SAMPLE_SECONDS = 0.1
-LINE_SECONDS = 0.2  # between two lines on a terminal
-LOG_SECONDS = 5.0  # between two in a log
+LINE_SECONDS = 0.2  # the time between two updates on a terminal
+LOG_SECONDS = 5.0  # the time between two lines of the log
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 class Meter:
-    """Of all files of one model together. `total` is 0 while it is not known."""
+    """The progress of all files of one model together. `total` is 0 while it is not known."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self.name = ""
         self.total = 0
         self.done = 0
-        self._before = 0  # in files that are complete
+        self._before = 0  # bytes of complete files
         self._now = now
         self._samples: deque[tuple[float, int]] = deque()
 
@@ -38,7 +38,7 @@ class Meter:
         self._samples.clear()
 
     def set_file(self, done: int) -> None:
-        """So much of the current file is there; what was there before it began does not count for the rate."""
+        """Set how much of the current file is there. What was there at the start does not count for the rate."""
         self.done = self._before + done
         now = self._now()
         if not self._samples or now - self._samples[-1][0] >= SAMPLE_SECONDS:
@@ -47,17 +47,17 @@ class Meter:
                 self._samples.popleft()
 
     def set_file_total(self, total: int) -> None:
-        """Of a file whose size was not known before."""
+        """Set the size of the current file, if it was not known before."""
         self.total = max(self.total, self._before + total)
 
     @property
     def percent(self) -> int | None:
-        """None: not known."""
+        """Return the percentage, or None if the total is not known."""
         return min(100, 100 * self.done // self.total) if self.total else None
 
     @property
     def rate(self) -> float:
-        """Bytes in a second; 0: not known."""
+        """Return the bytes per second, or 0 if they are not known."""
         samples = list(self._samples)
         if len(samples) < 2 or samples[-1][0] <= samples[0][0]:
             return 0.0
@@ -80,7 +80,7 @@ class Meter:
 
 
 class Display:
-    """Shows a meter: on a terminal one line that is rewritten, else a line of the log now and then."""
+    """Shows a meter: on a terminal as one line that is rewritten, else as a line of the log now and then."""
 
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
@@ -95,21 +95,21 @@ class Display:
         if self._is_terminal:
             self._t_next = now + LINE_SECONDS
             width = shutil.get_terminal_size().columns - 1
-            # The cursor waits at the line's start, where a log line may take its place.
+            # The cursor stays at the line's start, so that a log line can overwrite it.
             print(f"\r\033[K{text[:width]}\r", end="", file=sys.stderr, flush=True)
         else:
             self._t_next = now + LOG_SECONDS
             log.info("%s", text)
 
     def clear(self) -> None:
-        """Make room for a line of the log, or for what follows."""
+        """Remove the line from the terminal, to make room for other output."""
         if self._is_terminal and self._t_next:
             self._t_next = 0.0
             print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
 def size_text(n: int) -> str:
-    """A size for people: 1.50 GiB."""
+    """Return a size for people, such as 1.50 GiB."""
     value = float(n)
     for unit in _UNITS:
         if value < 1000 or unit == _UNITS[-1]:
@@ -120,7 +120,7 @@ def size_text(n: int) -> str:
 
 
 def time_text(seconds: int) -> str:
-    """9 s, 4:05, 1:02:03."""
+    """Return a time for people, such as 9 s, 4:05 or 1:02:03."""
     if seconds < 60:
         return f"{seconds} s"
     minutes, seconds = divmod(seconds, 60)

@@ -1,4 +1,4 @@
-"""Owns what a hub says of a repository: its current commit and the files in it. Any thread; blocks."""
+"""Asks a hub for the current commit of a repository and the files in it. Any thread; blocks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _T = TypeVar("_T")
 
 
 class RemoteFile(msgspec.Struct, frozen=True):
-    """`oid` is the SHA-256 of a large file, or git's SHA-1 of a small one; empty: not known."""
+    """A file of a repository. `oid` is the SHA-256 of a large file, or git's SHA-1 of a small one; "" if not known."""
 
     path: str
     size: int | None
@@ -58,7 +58,7 @@ class _Entry(msgspec.Struct):
 
 
 def list_files(client: Client, repo: str) -> Listing:
-    """The repository's files at its current commit. Raises HubError."""
+    """Return the repository's files at its current commit. Raises HubError."""
     base = f"{client.endpoint}api/models/{repo}"
     _, refs = _get(client, f"{base}/refs", repo, _Refs)
     commit = _current(refs)
@@ -79,7 +79,7 @@ def list_files(client: Client, repo: str) -> Listing:
 
 
 def _current(refs: _Refs) -> str:
-    """The commit of the main branch, or of the first one."""
+    """Return the commit of the main branch, or of the first one; "" if there is none."""
     valid = [one for one in refs.branches if _COMMIT.fullmatch(one.target_commit)]
     for branch in valid:
         if branch.name == _BRANCH:
@@ -99,23 +99,23 @@ def _file(client: Client, repo: str, commit: str, entry: _Entry) -> RemoteFile |
 
 
 def _get(client: Client, url: str, repo: str, kind: type[_T]) -> tuple[str, _T]:
-    """The Link header, and the body as what it should be."""
-    answer, body = client.get_json(url)
-    if answer.status != 200:
-        raise refused(answer.status, client, url, repo)
+    """Return the Link header and the decoded body. Raises HubError."""
+    response, body = client.get_json(url)
+    if response.status != 200:
+        raise refused(response.status, client, url, repo)
     try:
-        return answer.header("Link"), msgspec.json.decode(body, type=kind)
+        return response.header("Link"), msgspec.json.decode(body, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise HubError(f"{shown(url)}: the answer is none of a model hub ({error})") from None
+        raise HubError(f"{shown(url)}: this is not the response of a model hub ({error})") from None
 
 
 def refused(status: int, client: Client, url: str, repo: str | None) -> HubError:
-    """The error of an answer that has no use."""
+    """Return the error for a response with this status."""
     what = repo or shown(url)
     page = f"{shown(client.endpoint)}{repo}" if repo else shown(url)
     if status in (401, 403) and repo is None and not has_origin_of(url, client.endpoint):
         return HubError(
-            f"{what} needs a user and a password, or others (status {status}): https://USER:PASSWORD@HOST/... says them"
+            f"{what} needs a valid user and password (status {status}); give them as https://USER:PASSWORD@HOST/..."
         )
     if status == 401 and not client.has_credential(url):
         return HubError(

@@ -115,13 +115,13 @@ def test_redirects_come_to_an_end(hub: HubServer) -> None:
 )
 def test_redirects_lead_to_http_only(hub: HubServer, location: str) -> None:
     hub.always["/files/"] = Fault(status=302, headers={"Location": location})
-    with pytest.raises(HubError, match="no address"):
+    with pytest.raises(HubError, match=r"not an address|invalid"):
         Client(hub.url).open(f"{hub.url}files/tiny.gguf")
 
 
 @pytest.mark.parametrize("endpoint", ["hub.example", "ftp://hub.example/", "http://", "http://a:b:c/"])
 def test_an_endpoint_that_is_none(endpoint: str) -> None:
-    with pytest.raises(HubError, match="no address"):
+    with pytest.raises(HubError, match=r"not an address|invalid"):
         Client(endpoint)
 
 

@@ -106,7 +106,7 @@ def test_on_a_terminal_one_line_is_rewritten(cache: Cache) -> None:
         (["pull", f"{NAME}:Q2_K"], 1, "it has Q4_K_M, Q8_0"),
         (["list", "--all"], 2, "'--all' is not known"),
         (["rm"], 2, "no model is named; usage: llamad rm"),
-        (["rm", NAME], 1, f"{NAME} is not in the cache; `llamad list` says what is"),
+        (["rm", NAME], 1, f"{NAME} is not in the cache; `llamad list` shows what is"),
         (["rm", "../x.gguf"], 2, "is not USER/MODEL"),
     ],
     ids=lambda one: " ".join(one) if isinstance(one, list) else "",

@@ -50,12 +50,12 @@ def test_the_quantizations_that_there_are() -> None:
 
 
 def test_all_parts_of_a_split_model() -> None:
-    assert names.parts_of(GEMMA, GEMMA[1]) == GEMMA[1:3]
-    assert names.parts_of(GEMMA, GEMMA[3]) == [GEMMA[3]]
+    assert names.shards_of(GEMMA, GEMMA[1]) == GEMMA[1:3]
+    assert names.shards_of(GEMMA, GEMMA[3]) == [GEMMA[3]]
     with pytest.raises(ValueError, match=r"00002-of-00002\.gguf is missing"):
-        names.parts_of(GEMMA[:2], GEMMA[1])
+        names.shards_of(GEMMA[:2], GEMMA[1])
     with pytest.raises(ValueError, match="more than 1000 parts"):
-        names.parts_of([], "a-00001-of-99999.gguf")
+        names.shards_of([], "a-00001-of-99999.gguf")
 
 
 @pytest.mark.parametrize(
