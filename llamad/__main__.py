@@ -1,6 +1,7 @@
-"""Starts the program: both `python -m llamad` and `llamad` begin here. Returns the exit status.
+"""Starts the program: both `python -m llamad` and `llamad` begin here. main() returns the exit status.
 
-The engine process comes first: it imports its modules while this one imports its own and reads the command line.
+The engine process is started first, so that it imports its modules while this one imports its own and reads the command
+line.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 
 def main() -> int:
-    """Exit statuses: exit_codes.py."""
-    # After a crash in native code the log has the Python stacks of all threads.
+    """Run the command line; return one of the statuses in exit_codes.py."""
+    # After a crash in native code, this prints the Python stacks of all threads.
     faulthandler.enable()
     command = sys.argv[1] if len(sys.argv) > 1 else ""
     if command == "check":
@@ -40,7 +41,7 @@ def main() -> int:
 
         return rpc_server.main(sys.argv[2:])
     gc.disable()  # imports make no garbage: the collector would only look through the modules, several times
-    # Until the event loop handles it: a rotation of logs must not end a daemon that is starting, or its engine.
+    # Ignored until the event loop handles it, because a rotation of logs must not kill a daemon that is starting.
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     notify.take(os.environ)
     try:
@@ -54,16 +55,16 @@ def main() -> int:
     from llamad.flags.sources import Sources
 
     sources = Sources(sys.argv[1:], os.environ)
-    asked = command_line.read(sources, passed)
-    if not isinstance(asked, int):
-        return _serve(*asked, engine, sources)
+    result = command_line.read(sources, passed)
+    if not isinstance(result, int):
+        return _serve(*result, engine, sources)
     if engine is not None:
         engine.abandon()
-    return asked
+    return result
 
 
 def _engine() -> EngineProcess | None:
-    """None where there is none to be had: that matters only to a command line that serves."""
+    """Start an engine process; return None if that fails, which matters only to a command line that serves."""
     try:
         return EngineProcess()
     except OSError:
@@ -76,7 +77,7 @@ def _serve(settings: Settings, bound: Bound, engine: EngineProcess | None, sourc
     except OSError as error:
         print(f"llamad: the engine process cannot be started: {error.strerror or error}", file=sys.stderr)
         return exit_codes.FAILED
-    if not settings.is_remote and not settings.rpc:  # else once the model's files and the workers are there
+    if not settings.is_remote and not settings.rpc:  # otherwise files or workers must be there first
         engine.begin(settings)
 
     from llamad.logs import setup as logs
@@ -89,7 +90,7 @@ def _serve(settings: Settings, bound: Bound, engine: EngineProcess | None, sourc
         traceback.print_exc()
         status = exit_codes.FAILED
     bound.close()
-    # The engine ends with this process; a worker that is still tokenizing must not delay the exit.
+    # The engine ends with this process. A worker thread that is still tokenizing must not delay the exit.
     logs.flush()
     os._exit(status)
 

@@ -1,7 +1,8 @@
-"""Owns `llamad check`: what a command line would serve and on what memory, without serving. Returns the exit status.
+"""`llamad check`: reports what a command line would serve and how much memory it would take, without serving. main()
+returns the exit status.
 
-Runs on the main thread. The model is surveyed by a child process; what the front checks at a start is checked by the
-same code here. Must not listen, and must not write a file.
+Runs on the main thread. A child process surveys the model; the checks of the front are made by the same code as at a
+start. It must not listen, and must not write a file.
 """
 
 from __future__ import annotations
@@ -40,18 +41,18 @@ _LABEL_WIDTH = 10
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """What the model would take, in bytes."""
+    """The memory that the model would take, in bytes."""
 
     devices: dict[str, Use]
     host: Use
     together: Use
-    cache: Cache | None  # of `together.cache`; None: the model does not generate
-    prompt_cache_max: int  # of --cache-ram; -1: no limit
+    cache: Cache | None  # details of `together.cache`; None: the model does not generate
+    prompt_cache_max: int  # the limit of --cache-ram; -1: no limit
     host_free: int
 
 
 class Report(msgspec.Struct, frozen=True):
-    """The answer, as --json prints it."""
+    """The report, as --json prints it."""
 
     model: str
     names: list[str]
@@ -70,16 +71,16 @@ class Report(msgspec.Struct, frozen=True):
     n_threads: int
     n_threads_batch: int
     devices: list[Device]
-    n_layers: int  # with the output
+    n_layers: int  # including the output layer
     layers_offloaded: int
     memory: Memory
-    fit: str  # what --fit chose, and why; empty: nothing
+    fit: str  # what --fit chose, and why; empty: it chose nothing
     alternatives: list[Alternative]
     warnings: list[str]
 
 
 def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
-    """0: it would serve; 1: it would not."""
+    """Return 0 if the command line would serve, and 1 if it would not."""
     is_json = list(arguments[:1]) == ["--json"]
     arguments = arguments[1:] if is_json else arguments
     try:
@@ -108,7 +109,7 @@ def _refused(reason: str) -> int:
 
 
 def _with_files(settings: Settings, environ: Mapping[str, str]) -> Settings:
-    """Nothing is downloaded for a check. Raises LoadError, ProjectorFileError."""
+    """Return the settings with the model's files; a check downloads nothing. Raises LoadError, ProjectorFileError."""
     if settings.is_remote:
         return with_files(settings, environ, is_offline=True)
     reason = model_file.refusal(settings.model)
@@ -118,7 +119,7 @@ def _with_files(settings: Settings, environ: Mapping[str, str]) -> Settings:
 
 
 def _survey(settings: Settings) -> Survey:
-    """Raises LoadError."""
+    """Survey the model in a child process. Raises LoadError."""
     done = subprocess.run(
         [sys.executable, "-P", "-m", "llamad.engine.survey"],
         input=pickle.dumps(settings),
@@ -142,11 +143,9 @@ def _survey(settings: Settings) -> Survey:
 
 
 async def _check_front(settings: Settings, survey: Survey) -> list[str]:
-    """Everything that a start reads but the model: keys, certificates, templates, grammars. Returns what it would warn
-    of. Raises LoadError, StartError."""
-    settings = msgspec.structs.replace(
-        settings, step_trace=None, log_prompts_dir=None
-    )  # files that would be written
+    """Check everything but the model that a start reads: keys, certificates, templates, grammars. Return the warnings.
+    Raises LoadError, StartError."""
+    settings = msgspec.structs.replace(settings, step_trace=None, log_prompts_dir=None)  # these write files
     daemon = Daemon(settings)
     try:
         vocab = VocabFile(settings.model, settings.override_kv, api_only=settings.llama_api_only)
@@ -217,7 +216,7 @@ def _addresses(settings: Settings) -> list[str]:
 
 
 def _doubts(survey: Survey) -> list[str]:
-    """Return warnings of what would start, but perhaps not work well."""
+    """Return warnings about settings that would start, but may not work well."""
     loaded = survey.loaded
     if not loaded.can_generate or loaded.n_ctx_slot <= loaded.info.n_ctx_train:
         return []
@@ -250,11 +249,11 @@ def _text(report: Report) -> str:
 
 
 def _services(report: Report) -> list[str]:
-    found = ["completions and chats"] if report.generates else []
+    services = ["completions and chats"] if report.generates else []
     if report.vectors is not None:
         what = "scores" if report.vectors.pooling == "rank" else "embeddings"
-        found.append(f"{what} of {report.vectors.n_out} numbers (pooling {report.vectors.pooling})")
-    return found
+        services.append(f"{what} of {report.vectors.n_out} numbers (pooling {report.vectors.pooling})")
+    return services
 
 
 def _slots(report: Report) -> str:

@@ -1,4 +1,4 @@
-"""Owns what a command line asks for: an answer on the terminal, or settings and sockets to serve with."""
+"""Reads a command line, which asks for a text on the terminal, or for a server with settings and sockets."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from llamad.systemd import exit_codes
 
 
 def read(sources: Sources, passed: Passed) -> tuple[Settings, Bound] | int:
-    """What to serve and where, with the log set up; or the exit status, with everything said. `passed`: inherited
-    sockets."""
+    """Set up the log and return the settings and the sockets to serve with. If there is nothing to serve, print why and
+    return the exit status. `passed` are inherited sockets."""
     try:
         parsed = sources.read()
     except FlagError as error:
@@ -76,7 +76,7 @@ def read(sources: Sources, passed: Passed) -> tuple[Settings, Bound] | int:
 
 
 def answer(action: Action, sources: Sources) -> int:
-    """Says what is asked for instead of a server."""
+    """Print what the command line asks for instead of a server, such as --help; return the exit status."""
     try:
         text = _devices(sources) if action is Action.DEVICES else _asked(action)
     except FlagError as error:
@@ -96,7 +96,7 @@ def _refused(reason: str, status: int = exit_codes.FAILED) -> int:
 
 
 def _devices(sources: Sources) -> str:
-    """Raises FlagError, LoadError."""
+    """Return the list of devices. Raises FlagError, LoadError."""
     import asyncio
 
     from llamad.engine.loading.devices import device_lines

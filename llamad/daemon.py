@@ -1,6 +1,6 @@
-"""Owns the daemon's life cycle: listen, load, serve, drain, exit. The only file that knows every layer.
+"""The daemon's life cycle: listen, load, serve, drain, exit. This is the only file that knows every layer.
 
-Runs on the main thread. The first signal starts the drain, the second exits at once.
+Runs on the main thread. The first signal starts the drain; the second exits at once.
 """
 
 from __future__ import annotations
@@ -35,12 +35,13 @@ from llamad.systemd.heartbeat import Heartbeat
 log = logging.getLogger("llamad")
 
 DRAIN_POLL_SECONDS = 0.02
-# A client that has connected sends its request by then, and so does one that was about to on an idle connection.
+# After this time without requests, connections are considered idle: a client that has just connected, or that was about
+# to use an idle connection, has sent its request by then.
 QUIET_SECONDS = 1.0
 
 
 class StartError(Exception):
-    """One line: why the daemon cannot start, and what to do; and the exit status."""
+    """One line that says why the daemon cannot start and what to do, with the exit status."""
 
     def __init__(self, reason: str, exit_code: int = exit_codes.FAILED) -> None:
         super().__init__(reason)
@@ -48,7 +49,7 @@ class StartError(Exception):
 
 
 def build_info() -> str:
-    """`b<build number>-<short hash>` of llama.cpp, as written at build time."""
+    """Return the `b<build number>-<short hash>` of llama.cpp that was recorded at build time."""
     path = Path(__file__).parent / "_build_info.json"
     try:
         return str(json.loads(path.read_text(encoding="utf-8"))["llama_cpp"]["build_info"])
@@ -57,8 +58,8 @@ def build_info() -> str:
 
 
 class Daemon:
-    """The front process. Tests with a model of their own pass `host`; `engine` is one that was started already, `bound`
-    the listening sockets, `sources` what a reload reads again."""
+    """The front process. Tests with their own model pass `host`. `engine` is an engine process that was already
+    started, `bound` has the listening sockets, and a reload reads `sources` again."""
 
     def __init__(
         self,
@@ -101,12 +102,12 @@ class Daemon:
 
     @property
     def settings(self) -> Settings:
-        """As they are now: a reload changes some."""
+        """Return the current settings, some of which a reload may have changed."""
         return self.service.settings
 
     async def start(self) -> None:
-        """Listen first, so that /health answers at once; the model loads in the background. On inherited sockets
-        clients wait for a model that serves, as they would for the next daemon: a 503 would be a refusal."""
+        """Listen first, so that /health responds at once; the model loads in the background. On inherited sockets,
+        clients wait until the model serves, as they would for the next daemon, because a 503 would turn them away."""
         ask_descriptors(self.settings)
         if self._is_inherited:
             log.info("connections wait in the inherited sockets until the model serves")
@@ -121,7 +122,7 @@ class Daemon:
         log.info("listening on %s", self.address)
 
     def stop(self) -> None:
-        """Start draining; if called again, exit now."""
+        """Start draining; if called again, exit at once."""
         if self._stop.is_set():
             log.warning("second signal: exiting now")
             os._exit(exit_codes.FAILED)
@@ -139,7 +140,7 @@ class Daemon:
         self.host.drain()
 
     def _on_hangup(self) -> None:
-        """Reload; but a terminal that was closed means the end, as it does for any program."""
+        """Reload. If the terminal was closed, stop instead, as any program does."""
         if self._had_terminal and not os.isatty(2):
             self.stop()
         else:
@@ -147,19 +148,19 @@ class Daemon:
 
     @property
     def _serves_on(self) -> bool:
-        """Whether requests are still served for a while: until whoever sends them has seen /health, or on connections
-        that were accepted from an inherited socket, whose clients know of no other daemon."""
+        """Return whether new requests are still served for a while: until load balancers have seen /health, or on
+        connections that were accepted from an inherited socket, whose clients know of no other daemon."""
         is_ready = self.host.state is State.READY
-        is_wanted = self.settings.drain_delay_seconds > 0 or self._is_inherited
-        return is_ready and self.service.is_leaving and is_wanted
+        has_reason = self.settings.drain_delay_seconds > 0 or self._is_inherited
+        return is_ready and self.service.is_leaving and has_reason
 
     def _on_failed(self) -> None:
-        """The model failed. Whoever supervises this process is to know; others see it in /health."""
+        """The model failed: exit if a supervisor waits for the status; otherwise /health shows it."""
         if self.host.is_refused:
             reason = "what the command line names cannot be served"
         elif self.settings.exit_on_load_failure:
             reason = "--exit-on-load-failure"
-        elif notify.is_told():
+        elif notify.is_supervised():
             reason = "systemd waits"
         else:
             return
@@ -209,12 +210,12 @@ class Daemon:
                 return
         if self.host.state is State.READY:
             notify.ready(self.heartbeat.status())
-        # What exists now lives until the end: scanning it for garbage would only stall every stream.
+        # Objects that exist now live until the end, so scanning them for garbage would only stall every stream.
         gc.freeze()
 
     async def drain(self) -> None:
-        """Let running requests finish. A socket of ours stays open meanwhile, so that /health shows the state; new
-        clients of an inherited one are the next daemon's."""
+        """Let running requests finish. The daemon's own sockets stay open meanwhile, so that /health shows the state.
+        New clients of an inherited socket are left to the next daemon."""
         if self._serves_on:
             await asyncio.sleep(self.settings.drain_delay_seconds)
             if not self._is_inherited:

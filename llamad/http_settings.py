@@ -1,6 +1,6 @@
-"""Owns how settings become the HTTP layer's parts: limits, CORS, proxies, TLS. At the start and at a reload.
+"""Makes the HTTP layer's limits, CORS rules, proxies and TLS context from the settings, at the start and at a reload.
 
-Whatever cannot be honoured is a ValueError whose message names the flag.
+A setting that cannot be honoured is a ValueError whose message names the flag.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from llamad.http.proxies import Proxies
 
 log = logging.getLogger("llamad")
 
-# Descriptors beside the connections: model, log, sockets, eventfds.
+# Descriptors in addition to the connections: model, log, sockets, eventfds.
 SPARE_DESCRIPTORS = 256
 
 
@@ -64,12 +64,12 @@ def tls_of(settings: Settings) -> tls.Tls | None:
 
 
 def ask_descriptors(settings: Settings) -> None:
-    """Raise the limit of open files to what all connections need, as far as the system allows."""
-    n_wanted = settings.connections_max + SPARE_DESCRIPTORS
-    n_got = raise_nofile(n_wanted)
-    if n_got < n_wanted:
+    """Raise the limit of open files to what all connections need, as far as the system allows; warn if it is less."""
+    n_needed = settings.connections_max + SPARE_DESCRIPTORS
+    n_got = raise_nofile(n_needed)
+    if n_got < n_needed:
         log.warning(
             "file descriptors: %d allowed, %d needed; raise `ulimit -n` or lower --connections-max",
             n_got,
-            n_wanted,
+            n_needed,
         )

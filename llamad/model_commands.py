@@ -1,4 +1,4 @@
-"""Owns `llamad pull`, `llamad list` and `llamad rm`: models in the cache, without serving. Returns the exit status.
+"""`llamad pull`, `llamad list` and `llamad rm`: manage the models in the cache. main() returns the exit status.
 
 Runs on the main thread. Results go to standard output, everything else to standard error.
 """
@@ -26,7 +26,7 @@ from llamad.models.hub.progress import size_text
 from llamad.models.model_download import with_files
 from llamad.protocol.errors import LoadError
 
-INTERRUPTED = 130  # as shells report SIGINT
+INTERRUPTED = 130  # the status with which shells report SIGINT
 
 _USAGE = {
     "pull": "llamad pull USER/MODEL[:QUANT] ... [flags]",
@@ -36,7 +36,7 @@ _USAGE = {
 
 
 def main(command: str, arguments: Sequence[str], environ: Mapping[str, str]) -> int:
-    """0: done; 1: not possible; 2: wrong arguments."""
+    """Return 0 if it is done, 1 if it is not possible, 2 for wrong arguments."""
     run: Callable[[Sequence[str], Mapping[str, str]], int] = {"pull": _pull, "list": _list, "rm": _remove}[
         command
     ]
@@ -50,7 +50,7 @@ def main(command: str, arguments: Sequence[str], environ: Mapping[str, str]) -> 
         return _refused(f"{error.filename}: {error.strerror}", 1)
     except KeyboardInterrupt:
         return _refused(
-            "stopped; what has arrived is kept, and the next download goes on from there", INTERRUPTED
+            "stopped; what has arrived is kept, and the next download continues from there", INTERRUPTED
         )
 
 
@@ -60,13 +60,13 @@ def _refused(reason: str, status: int) -> int:
 
 
 def _names(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """What stands before the first flag, and the rest."""
+    """Split the arguments at the first flag."""
     n = next((i for i, text in enumerate(arguments) if text.startswith("-")), len(arguments))
     return list(arguments[:n]), list(arguments[n:])
 
 
 def _pull(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Takes the flags of a start; prints the paths."""
+    """Download models and print their paths. It takes the flags of a start."""
     names, flags = _names(arguments)
     lines = [["--hf-repo", name, *flags] for name in names] or [flags]
     every = [Sources(line, environ).read() for line in lines]
@@ -77,7 +77,7 @@ def _pull(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
         if parsed.action is not Action.RUN or not parsed.settings.is_remote:
             raise FlagError("no model is named")
     for parsed in every:
-        # For people: without what a log has.
+        # People read this, so it has no prefix and no timestamps.
         logs.setup(
             msgspec.structs.replace(
                 parsed.settings, log_format="text", log_prefix=False, log_timestamps="off"
@@ -95,7 +95,7 @@ def cached_models(environ: Mapping[str, str]) -> list[CachedModel]:
 
 
 def listing(environ: Mapping[str, str]) -> str:
-    """The models in the cache, for people."""
+    """Return a table of the models in the cache, for people."""
     models = cached_models(environ)
     if not models:
         return f"no models in {hub_folder(environ)}\n"
@@ -132,6 +132,6 @@ def _remove(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
                 raise FlagError(str(error)) from None
             n_bytes = hub.remove(repo, quant)
         if not n_bytes:
-            raise HubError(f"{name} is not in the cache; `llamad list` says what is")
+            raise HubError(f"{name} is not in the cache; `llamad list` shows what is")
         print(f"removed {name} ({size_text(n_bytes)})")
     return 0

@@ -1,7 +1,7 @@
-"""Owns what SIGHUP does: reads keys, certificate and --env-file again, and reopens the log file.
+"""Handles SIGHUP: reads keys, certificate and --env-file again, and reopens the log file.
 
-Runs on the event loop; files are read in a thread. Each item is applied whole or kept as it was, and neither costs a
-connection or a stream. Must not touch what an engine holds, and must not log a key.
+Runs on the event loop; files are read in a thread. Each item is applied as a whole or kept as it was; neither ends a
+connection or a stream. It must not change what an engine holds, and must not log a key.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ T = TypeVar("T")
 
 log = logging.getLogger("llamad.reload")
 
-# For one file. A disk that hangs must not hang the reload.
+# The time limit for reading one file, because a disk that hangs must not hang the reload.
 READ_SECONDS = 10.0
 
 KEYS = frozenset({"api_keys", "api_key_file"})
 TLS = frozenset({"ssl_key_file", "ssl_cert_file"})
 RELOADABLE = frozenset(flag.dest for flag in TABLE.settings if flag.reload)
-# The flag with a value, where there is a switch, too.
+# The name of each setting's flag; if it has both a switch and a flag with a value, the latter.
 _TITLES = {
     flag.dest: flag.title
     for flag in sorted(TABLE.settings, key=lambda flag: not isinstance(flag.kind, Switch))
@@ -47,7 +47,7 @@ _TITLES = {
 
 
 class Reload:
-    """`sources` is where the settings came from, `tls` what the server began with; `settings` are the running ones."""
+    """`settings` are the current ones, `sources` is where they came from, and `tls` is what the server started with."""
 
     def __init__(
         self,
@@ -60,15 +60,16 @@ class Reload:
         self._sources = sources
         parsed = sources.parsed if sources is not None else None
         self._warned = parsed.warnings if parsed is not None else []
-        # As they were read, item by item, so that a change which failed is seen again at the next reload.
+        # The settings as they were read and applied. A change that failed is not among them, so the next reload sees it
+        # again.
         self._applied = parsed.settings if parsed is not None else settings
         self._models = models
         self._service = models.service
         self._http = http
         self._tls = tls
         self._counts = models.service.metrics.reloads
-        self._failed: dict[str, str] = {}  # of the reload under way
-        self._is_wanted = False
+        self._failed: dict[str, str] = {}  # the items that failed in the current reload, with the reasons
+        self._is_requested = False
         self._task: asyncio.Task[None] | None = None
         self._counts.items = self._items(self._applied)
         self._counts.certificate_expiry = tls.expiry if tls is not None else None
@@ -78,21 +79,21 @@ class Reload:
         return self._task is not None
 
     def request(self) -> None:
-        """Reload now, or once more after the reload that is under way."""
-        self._is_wanted = True
+        """Reload now, or once more after the current reload."""
+        self._is_requested = True
         if self._task is None:
             self._task = asyncio.ensure_future(self._run())
 
     async def watch_certificate(self) -> None:
-        """Complain at the start and once a day; runs until cancelled."""
+        """Warn about the certificate at the start and once a day; run until cancelled."""
         while True:
             self._show_certificate()
             await asyncio.sleep(DAY_SECONDS)
 
     async def _run(self) -> None:
         try:
-            while self._is_wanted:
-                self._is_wanted = False
+            while self._is_requested:
+                self._is_requested = False
                 if self._service.is_leaving:
                     log.warning("not reloaded: the server is shutting down")
                     return
@@ -122,22 +123,22 @@ class Reload:
             await self._attempt("log-file", self._reopen_log())
         self._counts.add(self._failed)
         if self._failed:
-            log.warning("reloaded, but for %s", ", ".join(self._failed))
+            log.warning("reloaded, except for %s", ", ".join(self._failed))
         else:
             log.info("reloaded")
 
     def _items(self, settings: Settings) -> list[str]:
-        """What there is to reload."""
-        found = {
+        """Return the names of the items that can be reloaded."""
+        items = {
             "env-file": settings.env_file is not None and self._sources is not None,
             "api-keys": bool(self._service.keys or settings.api_keys or settings.api_key_file),
             "certificate": self._tls is not None,
             "log-file": self._applied.log_file is not None and self._applied.log_enabled,
         }
-        return [name for name, is_there in found.items() if is_there]
+        return [name for name, is_there in items.items() if is_there]
 
     async def _attempt(self, item: str, work: Any) -> Any:
-        """What `work` returns; None where it fails, with the old setting kept."""
+        """Return what `work` returns. If it fails, log that, keep the old setting and return None."""
         try:
             return await work
         except (ValueError, OSError) as error:
@@ -147,7 +148,7 @@ class Reload:
         return None
 
     async def _read(self, work: Callable[[], T]) -> T:
-        """In a thread of its own: one that never returns is in nobody's way."""
+        """Run the work in a thread of its own, so that one that never returns blocks nothing else."""
         thread = ThreadPoolExecutor(1, "llamad-reload")
         try:
             loop = asyncio.get_running_loop()
@@ -167,10 +168,12 @@ class Reload:
         return parsed.settings
 
     async def _reload_keys(self, new: Settings) -> None:
-        wanted = msgspec.structs.replace(self._applied, **_picked(new, KEYS))
-        keys, old = await self._read(partial(read_keys, wanted)), self._service.keys
+        settings = msgspec.structs.replace(self._applied, **_picked(new, KEYS))
+        keys, old = await self._read(partial(read_keys, settings)), self._service.keys
         if old and not keys:
-            raise ValueError("no key would be left, and the server open to all; restart it if that is meant")
+            raise ValueError(
+                "no key would be left, and the server would be open to all; restart it if that is intended"
+            )
         if keys and not old:
             self._http.set_cors(cors_of(self._service.settings, has_keys=True))
         self._models.set_keys(keys)
@@ -180,18 +183,18 @@ class Reload:
             log.info("API keys: %d added, %d removed, %d in all", added, removed, len(keys.names))
 
     async def _reload_certificate(self, new: Settings) -> None:
-        wanted = msgspec.structs.replace(self._applied, **_picked(new, TLS))
-        tls = await self._read(partial(tls_of, wanted))
+        settings = msgspec.structs.replace(self._applied, **_picked(new, TLS))
+        tls = await self._read(partial(tls_of, settings))
         if tls is None:
-            raise ValueError("TLS cannot be turned off; restart the server if that is meant")
+            raise ValueError("TLS cannot be turned off; restart the server if that is intended")
         self._apply(_picked(new, TLS))
         assert self._tls is not None
-        # An unchanged one stays, and with it the sessions that clients resume.
+        # An unchanged context stays, because clients can resume its sessions.
         if tls.digest != self._tls.digest:
             self._tls = tls
             self._counts.certificate_expiry = tls.expiry
             self._http.set_tls(tls.context)
-            log.info("a new certificate, valid until %s", tls.last_day)
+            log.info("new certificate, valid until %s", tls.last_day)
         self._show_certificate()
 
     def _apply_limits(self, new: Settings) -> None:
@@ -208,7 +211,7 @@ class Reload:
         log.info("now %s", ", ".join(f"{_TITLES[name]} {value}" for name, value in sorted(changes.items())))
 
     def _apply(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Returns those that are new."""
+        """Apply the values that differ from the current ones, and return them."""
         changes = {name: value for name, value in values.items() if value != self._applied.get(name)}
         if changes:
             self._applied = msgspec.structs.replace(self._applied, **changes)
@@ -229,7 +232,7 @@ class Reload:
         logs.reopen()
 
     def complaint(self) -> tuple[bool, str] | None:
-        """About the certificate: whether clients refuse it, and a sentence."""
+        """Return whether clients refuse the certificate, and a sentence about it; None if all is well."""
         return self._tls.complaint(time.time()) if self._tls is not None else None
 
     def _show_certificate(self) -> None:

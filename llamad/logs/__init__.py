@@ -1,1 +1,1 @@
-"""The program's own log: its lines, where they go, and its set-up from the flags."""
+"""The program's own log: the format of its lines, their destinations, and its set-up from the flags."""

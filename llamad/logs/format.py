@@ -1,7 +1,7 @@
-"""Owns what a log line looks like: text or JSON, with the journal's priorities where it reads them.
+"""The format of log lines: text or JSON, with priorities for systemd's journal if it reads them.
 
-Pure functions, any thread. A record is one line of JSON; as text its further lines are indented, so that nothing that
-it quotes passes for a line of its own.
+Pure functions; any thread. In JSON, a record is one line. In text, its further lines are indented, so that text which a
+record quotes cannot be taken for another record.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ ACCESS_NAME = "llamad.access"
 _COLORS = {logging.WARNING: "\033[33m", logging.ERROR: "\033[31m", logging.CRITICAL: "\033[31m"}
 _PRIORITIES = {logging.CRITICAL: 2, logging.ERROR: 3, logging.WARNING: 4, logging.INFO: 6, logging.DEBUG: 7}
 _NO_COLOR = "\033[0m"
-# A terminal obeys control characters, and a model's file may name anything.
+# Control characters are escaped, because a terminal obeys them, and a model's file may contain any name.
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
 
 
 class Formatter(logging.Formatter, ABC):
-    """Lines for one destination. `in_journal`: each begins with its priority."""
+    """Formats the lines of one destination. With `in_journal` each line begins with its priority."""
 
     is_json = False
 
@@ -34,11 +34,11 @@ class Formatter(logging.Formatter, ABC):
 
     @abstractmethod
     def access(self, created: float, lines: list[str]) -> str:
-        """Access lines in bulk: texts, or with is_json the fields of an object each."""
+        """Format access lines in bulk. Each is a text or, with is_json, the fields of an object."""
 
 
 class TextFormatter(Formatter):
-    """`2026-01-31 12:00:00.123 W engine: message`; parts by --log-timestamps and --log-prefix."""
+    """Lines such as `2026-01-31 12:00:00.123 W engine: message`; --log-timestamps and --log-prefix turn parts off."""
 
     def __init__(self, timestamps: bool, prefix: bool, colors: bool, in_journal: bool = False) -> None:
         super().__init__(in_journal)
@@ -71,7 +71,7 @@ class TextFormatter(Formatter):
 
 
 class JsonFormatter(Formatter):
-    """One object per line."""
+    """Lines with one JSON object each."""
 
     is_json = True
 

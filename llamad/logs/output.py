@@ -1,6 +1,6 @@
-"""Owns where log lines go: a descriptor each for standard error and for the log file, which can be opened again.
+"""The destinations of log lines: standard error, and the log file, which can be reopened.
 
-Any thread. A destination that fails loses lines, counts them and says so later; it must never fail a request.
+Any thread. If a destination fails, it drops lines, counts them and reports that later; it must never fail a request.
 """
 
 from __future__ import annotations
@@ -11,35 +11,35 @@ from collections.abc import Mapping
 
 from llamad.logs.format import Formatter
 
-# Of a new log file: it names clients, and with --log-prompts has what they wrote. A group may read logs.
+# The mode of a new log file. The file names clients, and with --log-prompts has what they wrote. The group may read it.
 _MODE = 0o640
 
 
 def is_journal(fd: int, environ: Mapping[str, str]) -> bool:
-    """Whether a descriptor is the stream that systemd's journal reads, as JOURNAL_STREAM says."""
+    """Return whether a descriptor is the stream that systemd's journal reads; JOURNAL_STREAM identifies it."""
     named = environ.get("JOURNAL_STREAM", "")
     try:
-        found = os.fstat(fd)
+        status = os.fstat(fd)
     except OSError:
         return False
-    return named == f"{found.st_dev}:{found.st_ino}"
+    return named == f"{status.st_dev}:{status.st_ino}"
 
 
 class Output(logging.Handler):
-    """A destination of whole lines. Each batch is one write, so that other writers of the same file cut none in two."""
+    """A destination of whole lines. Each batch is one write, so that other writers of the same file split no line."""
 
     def __init__(self, fd: int, formatter: Formatter) -> None:
         super().__init__()
         self._fd = fd
         self._formatter = formatter
-        self._n_lost = 0  # lines, since the last that could be written
-        self._is_cut = False  # the last line has no end
+        self._n_lost = 0  # lines lost since the last successful write
+        self._is_cut = False  # the last line was written only in part
         self.setFormatter(formatter)
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
             self.write(self.format(record) + "\n")
-        except Exception:  # a mistake in the call, such as a wrong number of arguments
+        except Exception:  # the logging call is wrong, such as a wrong number of arguments
             self.handleError(record)
 
     @property
@@ -64,7 +64,7 @@ class Output(logging.Handler):
             self._n_lost, self._is_cut = 0, False
 
     def _before(self) -> bytes:
-        """What mends the output after a write that failed."""
+        """Return the text that must come first after a failed write: the end of a cut line, and a warning."""
         if not self._n_lost:
             return b""
         name, words = "llamad.log", "%d lines could not be written here and are lost"
@@ -73,7 +73,7 @@ class Output(logging.Handler):
 
 
 class FileOutput(Output):
-    """The log file. Appends, so that a program which truncates it leaves no hole. Raises OSError."""
+    """The log file. Lines are appended, so that a program which truncates the file leaves no hole. Raises OSError."""
 
     def __init__(self, path: str, formatter: Formatter, truncate: bool) -> None:
         self._path = os.path.abspath(path)
@@ -83,8 +83,8 @@ class FileOutput(Output):
         return os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | flags, _MODE)
 
     def reopen(self) -> None:
-        """Go on in a new file of the same name, after the old one was moved away. Raises OSError and goes on in the old
-        one if there can be none."""
+        """Continue in a new file of the same name, after the old one was moved away. If it cannot be opened, raise
+        OSError and continue in the old one."""
         new = self._open()
         assert self.lock is not None
         with self.lock:

@@ -1,6 +1,6 @@
-"""Owns the program's log: set up as the flags say, opened again on SIGUSR1, access lines in bulk.
+"""Sets up the program's log as the flags say, reopens the log file on SIGUSR1, and writes access lines in bulk.
 
-On top of Python's logging. Must not be used from the engine thread.
+It builds on Python's logging. Must not be used from the engine thread.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ Line = Callable[["Exchange", float], str]
 
 
 class AccessLog:
-    """The access lines of one iteration of the event loop, written together at its end: with a record and a write per
-    line, logging would cost more than the response."""
+    """Collects the access lines of one iteration of the event loop and writes them together at its end. With a record
+    and a write for each line, logging would cost more than the response."""
 
     def __init__(self, outputs: list[Output], text_line: Line, json_line: Line) -> None:
-        import asyncio  # late: start-up has more urgent work
+        import asyncio  # imported late, because start-up has more urgent work
 
         self._outputs = outputs
         self._loop = asyncio.get_running_loop
-        # Lines of a format that no output has are not made.
+        # Only the formats that an output uses are made.
         self._text_line = text_line if not all(output.is_json for output in outputs) else None
         self._json_line = json_line if any(output.is_json for output in outputs) else None
         self._texts: list[str] = []
@@ -67,20 +67,20 @@ _access: AccessLog | None = None
 
 
 def access_writer() -> Callable[[Exchange, float], None] | None:
-    """The sink of requests that are over, with the seconds they took; None if they are not logged."""
+    """Return the function that logs a finished request and its seconds, or None if requests are not logged."""
     global _access
     if not ACCESS.isEnabledFor(logging.INFO):
         return None
     from llamad.http.access_log import json_line, text_line
 
-    if not _outputs:  # setup() was not called: logging is configured elsewhere
+    if not _outputs:  # setup() was not called, so logging is configured elsewhere
         return lambda exchange, seconds: ACCESS.info("%s", text_line(exchange, seconds))
     _access = AccessLog(_outputs, text_line, json_line)
     return _access.write
 
 
 def test() -> None:
-    """A line of each level, as --log-test asks."""
+    """Log a line of each level, for --log-test."""
     log = logging.getLogger("llamad.test")
     for level in (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL):
         log.log(level, "a line of level %s", logging.getLevelName(level).lower())
@@ -99,24 +99,24 @@ def _file() -> FileOutput | None:
 
 
 def reopen() -> None:
-    """Go on in a new log file, after the old one was renamed; nothing without --log-file. Raises OSError and goes on in
-    the old one if the new one cannot be opened."""
+    """Continue in a new log file, after the old one was renamed; do nothing without --log-file. If the new one cannot
+    be opened, raise OSError and continue in the old one."""
     file = _file()
     if file is not None:
         file.reopen()
 
 
 def on_reopen_signal() -> None:
-    """SIGUSR1."""
+    """Handle SIGUSR1: reopen the log file."""
     if _file() is None:
-        log.info("SIGUSR1 opens the log file again, but there is no --log-file")
+        log.info("SIGUSR1 reopens the log file, but there is no --log-file")
         return
     try:
         reopen()
     except OSError as error:
-        log.error("the log file cannot be opened again, and the old one stays: %s", error)
+        log.error("the log file cannot be reopened, so the old one is still used: %s", error)
     else:
-        log.info("the log file is open again")
+        log.info("the log file was reopened")
 
 
 def _file_path(settings: Settings) -> str:
@@ -134,7 +134,7 @@ def _formatter(settings: Settings, is_terminal: bool, in_journal: bool) -> Forma
     if not is_text:
         return JsonFormatter(in_journal)
     colors = settings.log_colors == "on" or (settings.log_colors == "auto" and is_terminal)
-    # The journal has times of its own.
+    # The journal adds its own timestamps.
     timestamps = settings.log_timestamps == "on" or (settings.log_timestamps == "auto" and not in_journal)
     return TextFormatter(timestamps, settings.log_prefix, colors, in_journal)
 

@@ -1,7 +1,7 @@
-"""Has an RPC worker notice clients whose machine is gone: a process of its own, which ends once it is done.
+"""Makes an RPC worker notice clients whose machine is gone. A helper process does this, and ends once it is done.
 
-ggml-rpc-server serves one client at a time, and would wait for such a client's next word for ever. Its listening socket
-is borrowed (pidfd_getfd) and told to keep connections alive, which those that it accepts inherit.
+ggml-rpc-server serves one client at a time, and would wait for ever for the next message of such a client. The helper
+duplicates its listening socket (pidfd_getfd) and turns on TCP keep-alive, which accepted connections inherit.
 """
 
 from __future__ import annotations
@@ -15,34 +15,35 @@ import sys
 from llamad.base.keep_alive import keep_alive
 
 POLL_SECONDS = 0.05
-_PIDFD_GETFD = 438  # of every architecture
+_PIDFD_GETFD = 438  # the system call's number on every architecture
 _PR_SET_PTRACER = 0x59616D61
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def begin() -> None:
-    """Watch what this process becomes by exec."""
+    """Start the helper for this process, which becomes the RPC worker by exec."""
     worker = os.getpid()
-    told, tell = os.pipe()
+    reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        if os.fork() == 0:  # an orphan, so that the worker need not reap it
-            os.close(told)
-            os.write(tell, os.getpid().to_bytes(4, "little"))
-            os.close(tell)
+        if os.fork() == 0:  # the helper is an orphan, so that the worker need not reap it
+            os.close(reader)
+            os.write(writer, os.getpid().to_bytes(4, "little"))
+            os.close(writer)
             os._exit(_follow(worker))
         os._exit(0)
-    os.close(tell)
+    os.close(writer)
     os.waitpid(child, 0)
-    helper = int.from_bytes(os.read(told, 4), "little")
-    os.close(told)
-    # Where only ancestors may look into a process (Yama), this one may, too. Elsewhere the call fails, which is fine.
+    helper = int.from_bytes(os.read(reader, 4), "little")
+    os.close(reader)
+    # With Yama, only ancestors may look into a process; this allows the helper, too. Without Yama the call fails, which
+    # does not matter.
     _libc.prctl(_PR_SET_PTRACER, helper, 0, 0, 0)
 
 
 def _follow(worker: int) -> int:
-    """Until the worker listens, or has ended."""
+    """Wait until the worker listens, or has ended."""
     try:
         process = os.pidfd_open(worker)
         while not select.select([process], [], [], POLL_SECONDS)[0]:
@@ -59,7 +60,8 @@ def _follow(worker: int) -> int:
 
 
 def _has_set(worker: int, process: int) -> bool:
-    """Whether it listens, and its socket is set. Raises OSError where that is not permitted."""
+    """If the worker listens, turn on keep-alive for its socket and return True. Raises OSError if that is not
+    permitted."""
     folder = f"/proc/{worker}/fd"
     for name in os.listdir(folder):
         try:

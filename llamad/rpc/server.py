@@ -1,4 +1,4 @@
-"""Owns `llamad rpc-server`: becomes llama.cpp's ggml-rpc-server, which lends this machine's devices to others."""
+"""`llamad rpc-server`: becomes llama.cpp's ggml-rpc-server, which lends this machine's devices to other machines."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ PROGRAM = Path(__file__).parents[1] / "bin" / "ggml-rpc-server"
 
 
 def _is_open(host: str) -> bool:
-    """Whether others than a private network may reach it."""
+    """Return whether hosts outside a private network may reach the address."""
     try:
         address = ip_address(host)
     except ValueError:
-        return False  # the program takes addresses only, and will say so
+        return False  # the program only takes addresses, and will say so
     return address.is_unspecified or not address.is_private
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Returns only if the program cannot be run."""
+    """Replace this process by the program; return 1 if it cannot be run."""
     for flag, host in pairwise(arguments):
         if flag in ("-H", "--host") and _is_open(host):
             print(

@@ -1,1 +1,1 @@
-"""Saved states (SES1): their format, and the check before llama.cpp sees one."""
+"""Saved states (SES1): their format, and the checks before llama.cpp reads one."""

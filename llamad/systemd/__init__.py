@@ -1,1 +1,1 @@
-"""What a supervisor sees of the daemon: systemd's notify protocol, the heartbeat, exit statuses."""
+"""The daemon's interface to a supervisor: systemd's notify protocol, the heartbeat, exit statuses."""

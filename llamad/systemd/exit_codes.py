@@ -1,14 +1,15 @@
-"""Owns the exit statuses of a daemon, which a supervisor acts on; docs/operations.md says what to do for each.
+"""The exit statuses of the daemon, on which a supervisor acts; docs/operations.md says what to do for each.
 
-Beside 1 and 2 they are those of sysexits.h, which `systemctl status` shows by name; 200 and above are systemd's own.
+Except for 1 and 2 they are those of sysexits.h, which `systemctl status` shows by name; 200 and above are systemd's.
 """
 
 from __future__ import annotations
 
 OK = 0  # stopped by a signal
-# What the command line names cannot be served (no such file, no GGUF, no download), a second signal, or a bug.
+# The model that the command line names cannot be served (no such file, not GGUF, download failed), or a second signal
+# came, or there is a bug.
 FAILED = 1
-WRONG_FLAGS = 2  # INVALIDARGUMENT; the same command line fails again
-LOAD_FAILED = 65  # DATAERR: the model was opened and never served
-ENGINE_GIVEN_UP = 70  # SOFTWARE: the model has served, and its engine is not started again
-LISTEN_FAILED = 71  # OSERR: an address is taken or not ours, or an inherited socket is of the wrong kind
+WRONG_FLAGS = 2  # INVALIDARGUMENT: the same command line will fail again
+LOAD_FAILED = 65  # DATAERR: the model was opened, but never served
+ENGINE_GIVEN_UP = 70  # SOFTWARE: the model has served, but its engine is not restarted any more
+LISTEN_FAILED = 71  # OSERR: an address is in use or not local, or an inherited socket is of the wrong kind

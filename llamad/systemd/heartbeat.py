@@ -1,12 +1,13 @@
-"""Owns the regular word to systemd: status, more time while loading and draining, and the watchdog's food.
+"""Sends systemd regular messages: the status, requests for more time while loading and draining, and the watchdog's
+keep-alive message.
 
-A task on the event loop, so that a loop that stands still falls silent. Reads what /health and /metrics read; never
-asks an engine.
+It is a task on the event loop, so that a loop that hangs stops sending. It reads what /health and /metrics read, and
+never asks an engine.
 
-Of two lines of defence this is the second. An engine that hangs is ended by its host after --engine-stall-seconds,
-which costs its own requests and no one else's; meanwhile the watchdog is fed, because a restart of everything would
-cost more. Only if the engine is still there some seconds later, as one is that waits for a dead device in the kernel,
-is the watchdog left to bite. A load is not judged: its time depends on the disk.
+This is the second of two safeguards. Its host kills an engine that hangs after --engine-stall-seconds, which costs only
+the requests of that engine. Meanwhile the keep-alive messages go on, because a restart of the whole daemon would cost
+more. They stop only if the engine still exists some seconds later, such as one that waits in the kernel for a dead
+device. Loading has no time limit, because its time depends on the disk.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ BEAT_SECONDS = 3.0
 
 
 class ModelStatus:
-    """What one model is doing, in words."""
+    """Tells in words what one model is doing."""
 
     def __init__(self, served: ServedModel) -> None:
         self._served = served
@@ -53,12 +54,12 @@ class ModelStatus:
         )
 
     def _tokens_per_second(self) -> int:
-        """Since the last status: generated ones, or those of embedded texts."""
+        """Return the rate of generated tokens and of tokens of embedded texts, since the last status."""
         engine, embedder = self._served.host.engine, self._served.host.embedder
         n_tokens = engine.stats()["n_predicted"] if engine is not None else 0
         n_tokens += embedder.counts.n_tokens if embedder is not None else 0
         now = time.monotonic()
-        if now - self._t_tokens >= BEAT_SECONDS / 2:  # else as before: too short to tell
+        if now - self._t_tokens >= BEAT_SECONDS / 2:  # a shorter time would give a useless rate
             self._rate = round(max(0, n_tokens - self._n_tokens) / (now - self._t_tokens))
             self._n_tokens, self._t_tokens = n_tokens, now
         return self._rate
@@ -72,12 +73,12 @@ class Heartbeat:
         self._http = http
         self._watchdog = notify.watchdog_seconds()
         self._t_status = 0.0
-        self._kind: tuple[list[State], bool] | None = None  # of the last status
+        self._kind: tuple[list[State], bool] | None = None  # the states that the last status described
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Send messages until cancelled."""
         period = min(BEAT_SECONDS, (self._watchdog or BEAT_SECONDS) / 2)
-        while notify.is_told():
+        while notify.is_supervised():
             self.beat()
             await asyncio.sleep(period)
 
@@ -94,12 +95,12 @@ class Heartbeat:
             self._t_status, self._kind = now, kind
             try:
                 status = self.status()
-            except Exception:  # a bug in words must not starve the watchdog
-                log.exception("the status failed")
+            except Exception:  # a bug in the status text must not stop the keep-alive messages
+                log.exception("the status for systemd could not be made")
         notify.tell(*lines, status=status)
 
     def status(self) -> str:
-        """What the daemon is doing, in one line."""
+        """Return one line that says what the daemon is doing."""
         if self._service.is_leaving or all(host.state is State.DRAINING for host in self._hosts):
             return f"draining: {self._http.n_active} requests running"
         return "; ".join(one.text() for one in self._statuses)

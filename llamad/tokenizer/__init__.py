@@ -1,1 +1,1 @@
-"""The vocabulary: texts to tokens and back, for the endpoints and the engine. Any thread."""
+"""The vocabulary: turns texts into tokens and back, for the endpoints and the engine. Any thread."""

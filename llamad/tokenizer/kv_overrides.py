@@ -1,4 +1,4 @@
-"""Owns `--override-kv` as llama.cpp takes it: a model and its vocabulary are opened with the same."""
+"""Converts `--override-kv` to llama.cpp's form; a model and its vocabulary are opened with the same overrides."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from llamad.flags.types.values import KvOverride
 
 
 def kv_overrides(overrides: Sequence[KvOverride]) -> Any:
-    """A list that ends with an empty key, or NULL. Keep it until llama.cpp has read it."""
+    """Return an array that ends with an empty key, or NULL if there are none. Keep it until llama.cpp has read it."""
     if not overrides:
         return ffi.NULL
     rows = ffi.new("struct llama_model_kv_override[]", len(overrides) + 1)

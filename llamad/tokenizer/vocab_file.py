@@ -1,6 +1,6 @@
-"""Opens the vocabulary of a GGUF file for the front: no weights, no device, nothing that computes.
+"""Opens the vocabulary of a GGUF file for the front, without weights, devices or computation.
 
-Runs in a worker thread. llama.cpp aborts on some broken vocabularies, so this is for a file that an engine has checked.
+Runs in a worker thread. llama.cpp aborts on some broken vocabularies, so an engine must have checked the file before.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ FileId = tuple[int, int, int, int]
 
 
 class VocabError(Exception):
-    """One line: why there is no vocabulary."""
+    """One line that says why the vocabulary cannot be opened."""
 
 
 def file_id(path: str) -> FileId:
-    """Changes when the file is replaced or written to. Raises VocabError."""
+    """Return a value that changes when the file is replaced or written to. Raises VocabError."""
     try:
         stat = os.stat(path)
     except OSError as error:
@@ -31,10 +31,10 @@ def file_id(path: str) -> FileId:
 
 
 class VocabFile:
-    """llama.cpp's model of a vocabulary alone; closed with the last Vocab that uses it. Raises VocabError."""
+    """A llama.cpp model with only a vocabulary. It is closed with the last Vocab that uses it. Raises VocabError."""
 
     def __init__(self, path: str, overrides: Sequence[KvOverride], *, api_only: bool) -> None:
-        lib.llamad_log_open(-1)  # an engine logs the same lines
+        lib.llamad_log_open(-1)  # no log here, because an engine logs the same lines
         rows = kv_overrides(overrides)
         self.handle: Any = lib.llamad_vocab_open(os.fsencode(path), rows, api_only)
         del rows

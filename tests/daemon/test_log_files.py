@@ -89,14 +89,16 @@ def test_a_file_that_cannot_be_opened_again_is_an_error_in_the_log(tiny, tmp_pat
     with Live("-c", "512", "--log-file", str(folder / "log"), model=tiny) as server:
         folder.rename(tmp_path / "old")
         server.process.send_signal(signal.SIGUSR1)
-        server.wait_line("E log: the log file cannot be opened again, and the old one stays: .*No such file")
+        server.wait_line(
+            "E log: the log file cannot be reopened, so the old one is still used: .*No such file"
+        )
         assert server.client.get("/props").status == 200
         wait_until(lambda: '"GET /props" 200' in (tmp_path / "old" / "log").read_text())
 
 
 def test_without_a_file_the_signal_changes_nothing(live):
     live.process.send_signal(signal.SIGUSR1)
-    live.wait_line("I log: SIGUSR1 opens the log file again, but there is no --log-file")
+    live.wait_line("I log: SIGUSR1 reopens the log file, but there is no --log-file")
     assert live.client.get("/props").status == 200
 
 
