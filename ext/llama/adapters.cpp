@@ -8,7 +8,8 @@
 
 namespace {
 
-// Decodes of two contexts may run at once; what changes the list goes before the next of them.
+// Decodes of two contexts may run at the same time. A thread that changes the list gets the lock before the next
+// decode.
 class Lock {
   public:
     Lock() {
@@ -24,7 +25,7 @@ class Lock {
 };
 
 Lock held;
-bool is_alone; // every decode holds it as a change does
+bool is_alone; // every decode takes the lock exclusively
 
 class Changing {
   public:
@@ -33,8 +34,8 @@ class Changing {
 };
 
 std::map<int32_t, llama_adapter_lora *> adapters;
-std::map<llama_context *, std::vector<int32_t>> applied; // what each context computes with
-pthread_mutex_t applying = PTHREAD_MUTEX_INITIALIZER;    // two contexts may apply theirs at once
+std::map<llama_context *, std::vector<int32_t>> applied; // the adapters that each context computes with
+pthread_mutex_t applying = PTHREAD_MUTEX_INITIALIZER;    // protects `applied`
 
 class Applying {
   public:
@@ -42,7 +43,8 @@ class Applying {
     ~Applying() { pthread_mutex_unlock(&applying); }
 };
 
-// A context that computes with it must not find it freed, nor take a new one at its address for the old.
+// Removes the adapter from every context that uses it. Such a context must not read freed memory, nor take a new
+// adapter at the same address for the old one.
 void unset(int32_t id) {
     for (auto &[ctx, ids] : applied) {
         if (std::find(ids.begin(), ids.end(), id) == ids.end()) continue;
@@ -68,13 +70,13 @@ AdaptersHeld::~AdaptersHeld() { pthread_rwlock_unlock(&held.lock); }
 
 int32_t adapters_apply(llama_context *ctx, const llamad_adapter_use *uses, int32_t n) {
     const AdaptersHeld lock;
-    std::vector<llama_adapter_lora *> wanted;
+    std::vector<llama_adapter_lora *> loras;
     std::vector<float> scales;
     std::vector<int32_t> ids;
     for (int32_t i = 0; i < n; i++) {
-        const auto found = adapters.find(uses[i].id);
-        if (found == adapters.end()) return -1;
-        wanted.push_back(found->second);
+        const auto adapter = adapters.find(uses[i].id);
+        if (adapter == adapters.end()) return -1;
+        loras.push_back(adapter->second);
         scales.push_back(uses[i].scale);
         ids.push_back(uses[i].id);
     }
@@ -82,7 +84,7 @@ int32_t adapters_apply(llama_context *ctx, const llamad_adapter_use *uses, int32
         const Applying one;
         applied[ctx] = std::move(ids);
     }
-    return llama_set_adapters_lora(ctx, wanted.data(), wanted.size(), scales.data());
+    return llama_set_adapters_lora(ctx, loras.data(), loras.size(), scales.data());
 }
 
 void adapters_forget(llama_context *ctx) {
@@ -106,11 +108,11 @@ int32_t llamad_adapter_open(llama_model *model, const char *path, int32_t id) {
 
 void llamad_adapter_close(int32_t id) {
     const Changing lock;
-    const auto found = adapters.find(id);
-    if (found == adapters.end()) return;
+    const auto adapter = adapters.find(id);
+    if (adapter == adapters.end()) return;
     unset(id);
-    llama_adapter_lora_free(found->second);
-    adapters.erase(found);
+    llama_adapter_lora_free(adapter->second);
+    adapters.erase(adapter);
 }
 
 void llamad_adapters_forget(void) {

@@ -12,7 +12,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def write(output: Path) -> None:
-    """An unchanged file keeps its time."""
+    """Write the C++ source; cffi does not touch a file that is unchanged."""
     ffi = FFI()
     ffi.cdef((HERE / "declarations.h").read_text(encoding="utf-8"))
     ffi.set_source("llamad._llama", '#include "shim.h"', source_extension=".cpp")

@@ -273,7 +273,7 @@ typedef struct {
     int64_t twice;
 } llamad_strings;
 int32_t llamad_gguf_strings(const uint8_t *data, uint64_t n_bytes, uint64_t at, uint64_t n, int32_t is_set,
-                            llamad_strings *found);
+                            llamad_strings *strings);
 int32_t llamad_tokenize(const struct llama_vocab *vocab, const char *text, int32_t n_text, int32_t *tokens,
                         int32_t n_max, bool add_special, bool parse_special, bool whole);
 int32_t llamad_knows_words(const struct llama_vocab *vocab);

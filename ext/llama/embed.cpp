@@ -1,7 +1,7 @@
-// Vectors: one batch of texts, or one text with images or sound, through a context that was made for them, pooled rows
-// or token rows copied out. Owns: llamad_embed, llamad_embed_mixed and what they must check first, since llama.cpp
-// aborts the process on what is refused here.
-// Threads: one at a time for each context (the embedder's). Must not let a C++ exception out.
+// Embeddings: decodes a batch of texts, or one text with images or sound, in a context that was made for embeddings,
+// and copies the pooled rows or the rows of all tokens out. Owns: llamad_embed, llamad_embed_mixed and their checks.
+// llama.cpp would abort the process on what they refuse. Threads: one at a time for each context (the embedder's). Must
+// not let a C++ exception out.
 #include "rows.h"
 #include "shim.h"
 
@@ -20,7 +20,7 @@ struct Texts {
     int64_t n_tokens;
 };
 
-// What llama.cpp says of the context, asked once for each call: all of it is a field somewhere.
+// What llama.cpp reports about the context. It is read once for each call, which is cheap.
 struct Shape {
     llama_context *ctx;
     llama_memory_t memory;
@@ -34,7 +34,8 @@ struct Shape {
         n_row = pooling == LLAMA_POOLING_TYPE_RANK ? static_cast<int32_t>(llama_model_n_cls_out(model))
                                                    : llama_model_n_embd_out(model);
         n_step = std::min<int64_t>(llama_n_batch(ctx), llama_n_ubatch(ctx));
-        // Only what looks at single tokens, each of which sees those before it, survives being cut.
+        // A text can be split over several decodes only if each token sees just those before it, and the pooling looks
+        // at single tokens.
         can_split = memory && llama_get_causal_attn(ctx) &&
                     (pooling == LLAMA_POOLING_TYPE_NONE || pooling == LLAMA_POOLING_TYPE_LAST ||
                      pooling == LLAMA_POOLING_TYPE_RANK);
@@ -48,7 +49,7 @@ bool is_allowed(const Shape &s, const Texts &t, int32_t n_row) {
     if (n_row != s.n_row || s.pooling == LLAMA_POOLING_TYPE_UNSPECIFIED) return false;
     if (t.n_tokens > s.n_step && !(t.n_texts == 1 && s.can_split)) return false;
     if (s.memory && t.n_tokens > static_cast<int64_t>(llama_n_ctx(s.ctx))) return false;
-    // Rows of learned positions end here; reading past them aborts, or reads wild memory on a GPU.
+    // A table of learned positions ends at n_ctx_train. Reading past it aborts, or reads wild memory on a GPU.
     const bool has_rows = !s.memory || llama_model_rope_type(model) == LLAMA_ROPE_TYPE_NONE;
     for (int32_t i = 0; i < t.n_texts; i++) {
         if (t.lengths[i] < 1 || (has_rows && t.lengths[i] > llama_model_n_ctx_train(model))) return false;
@@ -56,7 +57,7 @@ bool is_allowed(const Shape &s, const Texts &t, int32_t n_row) {
     return std::all_of(t.tokens, t.tokens + t.n_tokens, [&](int32_t one) { return one >= 0 && one < n_vocab; });
 }
 
-// The arrays of a llama_batch for `n` tokens; every one an output, as llama.cpp wants of embeddings.
+// The arrays of a llama_batch. Every token is an output, because llama.cpp requires that for embeddings.
 struct Batch {
     std::vector<llama_pos> pos;
     std::vector<llama_seq_id> seq;
@@ -76,7 +77,7 @@ struct Batch {
         }
     }
 
-    llama_batch part(const int32_t *tokens, int64_t first, int64_t n) {
+    llama_batch slice(const int32_t *tokens, int64_t first, int64_t n) {
         llama_batch batch{};
         batch.n_tokens = static_cast<int32_t>(n);
         batch.token = const_cast<llama_token *>(tokens + first);
@@ -98,7 +99,7 @@ int32_t embed(const Shape &s, const Texts &t, float *out) {
     Batch batch(t);
     for (int64_t first = 0; first < t.n_tokens; first += s.n_step) {
         const int64_t n = std::min(s.n_step, t.n_tokens - first);
-        const int32_t code = llama_decode(s.ctx, batch.part(t.tokens, first, n));
+        const int32_t code = llama_decode(s.ctx, batch.slice(t.tokens, first, n));
         if (code != 0) return code;
         if (s.pooling != LLAMA_POOLING_TYPE_NONE) continue;
         for (int64_t i = 0; i < n; i++) {
@@ -115,7 +116,7 @@ int32_t embed(const Shape &s, const Texts &t, float *out) {
     return 0;
 }
 
-// What llama.cpp gives after each decode of one text, as rows of the text.
+// Copies the rows that llama.cpp has after each decode of one text into the output of that text.
 class Collector {
   public:
     Collector(const Shape &s, float *out) : s(s), out(out), sum(static_cast<size_t>(s.n_row), 0.0) {}
@@ -148,7 +149,7 @@ class Collector {
     std::vector<double> sum;
 };
 
-// A text of tokens and rows.
+// A text that consists of tokens and of embedding rows of images or sound.
 struct Mixed {
     const int32_t *ids;
     int32_t n_ids;
@@ -181,19 +182,19 @@ bool is_allowed_mixed(const Shape &s, const Mixed &m, int32_t n_row) {
     return std::all_of(m.ids + end, m.ids + m.n_ids, is_token);
 }
 
-int32_t embed_tokens(const Shape &s, const int32_t *tokens, int32_t n_tokens, llama_pos pos, Collector &found) {
+int32_t embed_tokens(const Shape &s, const int32_t *tokens, int32_t n_tokens, llama_pos pos, Collector &collector) {
     const Texts text{tokens, &n_tokens, 1, n_tokens};
     Batch batch(text, pos);
     for (int64_t first = 0; first < n_tokens; first += s.n_step) {
         const int64_t n = std::min<int64_t>(s.n_step, n_tokens - first);
-        const int32_t code = llama_decode(s.ctx, batch.part(tokens, first, n));
+        const int32_t code = llama_decode(s.ctx, batch.slice(tokens, first, n));
         if (code != 0) return code;
-        if (!found.take(n)) return LLAMAD_E_NO_ROW;
+        if (!collector.take(n)) return LLAMAD_E_NO_ROW;
     }
     return 0;
 }
 
-int32_t embed_run(const Shape &s, const llamad_run &run, llama_pos pos, Collector &found) {
+int32_t embed_run(const Shape &s, const llamad_run &run, llama_pos pos, Collector &collector) {
     const int64_t n_embd = llama_model_n_embd_inp(llama_get_model(s.ctx));
     for (int32_t first = 0; first < run.n;) {
         llamad_rows rows{};
@@ -201,33 +202,34 @@ int32_t embed_run(const Shape &s, const llamad_run &run, llama_pos pos, Collecto
         rows.grid = run.grid ? run.grid + first : nullptr;
         rows.stride = run.n;
         rows.n = static_cast<int32_t>(std::min<int64_t>(s.n_step, run.n - first));
-        rows.pos = run.grid ? pos : pos + first; // a grid's are relative to its first
+        rows.pos = run.grid ? pos : pos + first; // a grid's positions are relative to the run's first position
         rows.is_non_causal = run.is_non_causal;
         const int32_t code = rows_decode(s.ctx, &rows, true);
         if (code != 0) return code;
-        if (!found.take(rows.n)) return LLAMAD_E_NO_ROW;
+        if (!collector.take(rows.n)) return LLAMAD_E_NO_ROW;
         first += rows.n;
     }
     return 0;
 }
 
 int32_t embed_mixed(const Shape &s, const Mixed &m, float *out) {
-    Collector found(s, out);
+    Collector collector(s, out);
     llama_pos pos = 0;
     int32_t end = 0;
     for (int32_t i = 0; i < m.n_runs; i++) {
         const llamad_run &run = m.runs[i];
-        int32_t code = embed_tokens(s, m.ids + end, run.first - end, pos, found);
+        int32_t code = embed_tokens(s, m.ids + end, run.first - end, pos, collector);
         pos += run.first - end;
-        if (code == 0) code = embed_run(s, run, pos, found);
+        if (code == 0) code = embed_run(s, run, pos, collector);
         if (code != 0) return code;
         pos += run.n_pos;
         end = run.first + run.n;
     }
-    return embed_tokens(s, m.ids + end, m.n_ids - end, pos, found);
+    return embed_tokens(s, m.ids + end, m.n_ids - end, pos, collector);
 }
 
-// Empties the memory. Masked cells are still multiplied by zero, and that keeps a NaN: then the cells are zeroed too.
+// Empties the KV cache. Attention multiplies masked cells by zero, which keeps a NaN, so the cells are zeroed after
+// one.
 void clear(const Shape &s, int32_t code, const float *out, int64_t n_rows) {
     const bool is_sound = code == 0 &&
                           std::all_of(out, out + n_rows * s.n_row, [](float x) { return std::isfinite(x); });

@@ -1,4 +1,4 @@
-// Numbers as JSON text: the shortest digits that give the same 32-bit float back. Pure; any thread.
+// Writes floats as JSON text, with the fewest digits that parse back to the same 32-bit float. Pure; any thread.
 #include "shim.h"
 
 #include <charconv>

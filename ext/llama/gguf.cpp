@@ -1,4 +1,4 @@
-// What a GGUF file tells before it is loaded. Owns nothing: each call opens the file's head and closes it again.
+// Reads facts from a GGUF file before it is loaded. Owns nothing: each call opens the file's head and closes it again.
 #include "shim.h"
 
 #include "ggml-backend.h"
@@ -14,8 +14,8 @@ namespace {
 using Head = std::unique_ptr<gguf_context, decltype(&gguf_free)>;
 using Tensors = std::unique_ptr<ggml_context, decltype(&ggml_free)>;
 
-// The tensors of INPUTS in llamad/engine/loading/placement.py: what llama.cpp looks up by token before the first layer,
-// unless a model has more of them (Gemma 3n's table for each layer), which are too large to move.
+// The tensors of INPUTS in llamad/engine/loading/placement.py: llama.cpp looks tokens up in them before the first
+// layer. Some models have more such tensors (Gemma 3n has a table for each layer), but those are too large to move.
 const char *const kInputs[] = {"token_embd.weight", "token_types.weight", "position_embd.weight"};
 
 int64_t number(const gguf_context *file, int64_t id) {
@@ -27,7 +27,8 @@ int64_t number(const gguf_context *file, int64_t id) {
     }
 }
 
-// A value of the architecture, 0 where there is none; of one for each layer the greatest.
+// Returns a value of the architecture, or 0 if there is none. Of an array with a value for each layer it returns the
+// largest.
 int64_t value(const gguf_context *file, const std::string &key) {
     const int64_t id = gguf_find_key(file, key.c_str());
     if (id < 0) return 0;
@@ -38,6 +39,7 @@ int64_t value(const gguf_context *file, const std::string &key) {
     return gguf_get_arr_n(file, id) ? *std::max_element(data, data + gguf_get_arr_n(file, id)) : 0;
 }
 
+// Whether the device can look tokens up in all input tensors.
 bool looks_up(ggml_backend_dev_t device, ggml_context *tensors) {
     ggml_init_params params{};
     params.mem_size = 16 * ggml_tensor_overhead();
@@ -63,7 +65,7 @@ int32_t llamad_gguf_has_tensor(const char *path, const char *name) {
         params.no_alloc = true;
         const Head file(gguf_init_from_file(path, params), gguf_free);
         if (!file) return -1;
-        // A model in parts tells the tensors of the first part only.
+        // The first file of a split model lists only its own tensors.
         const bool is_part = gguf_find_key(file.get(), "split.count") >= 0;
         return gguf_find_tensor(file.get(), name) >= 0 ? 1 : is_part ? -1 : 0;
     } catch (...) {
@@ -81,8 +83,8 @@ int32_t llamad_gguf_shape_of(const char *path, ggml_backend_dev_t device, llamad
         const Tensors tensors(made, ggml_free);
         const gguf_context *file = head.get();
         if (!file) return -1;
-        const int64_t part = gguf_find_key(file, "split.count");
-        if (part >= 0 && gguf_get_kv_type(file, part) == GGUF_TYPE_UINT16 && gguf_get_val_u16(file, part) > 1)
+        const int64_t split = gguf_find_key(file, "split.count");
+        if (split >= 0 && gguf_get_kv_type(file, split) == GGUF_TYPE_UINT16 && gguf_get_val_u16(file, split) > 1)
             return -1;
         const int64_t arch_id = gguf_find_key(file, "general.architecture");
         const ggml_tensor *tokens = ggml_get_tensor(tensors.get(), kInputs[0]);

@@ -1,5 +1,5 @@
-// Walks an array of strings in a GGUF's head that is mapped and not trusted. Called by the opening thread, before llama.cpp
-// sees the file. Reads nothing outside the given bytes; makes no copies.
+// Checks an array of strings in the mapped, untrusted head of a GGUF file. Called by the thread that opens the model,
+// before llama.cpp sees the file. Reads nothing outside the given bytes and makes no copies.
 #include "shim.h"
 
 #include <cstdio>
@@ -15,7 +15,7 @@ uint64_t length_at(const uint8_t *data, uint64_t at) {
     return n;
 }
 
-// llama.cpp takes them as C strings: up to the first NUL.
+// The length that llama.cpp sees. It takes the strings as C strings, which end at the first NUL.
 uint64_t length_seen(const uint8_t *data, uint64_t at) {
     const uint64_t n = length_at(data, at);
     const void *end = n ? std::memchr(data + at + 8, 0, n) : nullptr;
@@ -32,7 +32,7 @@ uint64_t hash(const uint8_t *text, uint64_t n) {
     return h ^ h >> 32;
 }
 
-// Where each different string begins, by its hash. llama.cpp calls the empty string i "[EMPTY_i]".
+// A hash set of strings, which holds the offset of each. llama.cpp renames the empty string i to "[EMPTY_i]".
 class Set {
   public:
     explicit Set(uint64_t n) {
@@ -40,7 +40,7 @@ class Set {
         places_.reset(new uint64_t[n_places_]());
     }
 
-    // False where it is in the set already. Places hold offset + 1.
+    // Returns false if the string is in the set already. A place holds offset + 1.
     bool add(const uint8_t *data, uint64_t at) {
         uint64_t &place = find(data, data + at + 8, length_seen(data, at));
         if (place) return false;
@@ -53,7 +53,7 @@ class Set {
     }
 
   private:
-    // Its place, or the free one for it.
+    // Returns the place of the string, or the free place for it.
     uint64_t &find(const uint8_t *data, const uint8_t *text, uint64_t n) {
         uint64_t i = hash(text, n) & (n_places_ - 1);
         for (; places_[i]; i = (i + 1) & (n_places_ - 1)) {
@@ -70,20 +70,20 @@ class Set {
 } // namespace
 
 extern "C" int32_t llamad_gguf_strings(const uint8_t *data, uint64_t n_bytes, uint64_t at, uint64_t n, int32_t is_set,
-                                       llamad_strings *found) {
+                                       llamad_strings *strings) {
     const uint64_t begin = at;
-    *found = {at, 0, -1, -1};
+    *strings = {at, 0, -1, -1};
     if (at > n_bytes || n > (n_bytes - at) / 8) return -1;
     for (uint64_t i = 0; i < n; i++) {
         if (n_bytes - at < 8) return -1;
         const uint64_t size = length_at(data, at);
         if (size > n_bytes - at - 8) return -1;
-        if (size > found->n_longest) found->n_longest = size;
-        if (found->unsplit < 0 && (size < 3 || !std::memchr(data + at + 9, ' ', size - 1)))
-            found->unsplit = static_cast<int64_t>(i);
+        if (size > strings->n_longest) strings->n_longest = size;
+        if (strings->unsplit < 0 && (size < 3 || !std::memchr(data + at + 9, ' ', size - 1)))
+            strings->unsplit = static_cast<int64_t>(i);
         at += 8 + size;
     }
-    found->end = at;
+    strings->end = at;
     if (!is_set) return 0;
     try {
         Set set(n);
@@ -91,7 +91,7 @@ extern "C" int32_t llamad_gguf_strings(const uint8_t *data, uint64_t n_bytes, ui
         for (uint64_t i = 0; i < n; i++) {
             const uint64_t size = length_at(data, at);
             if (length_seen(data, at) && !set.add(data, at)) {
-                found->twice = static_cast<int64_t>(i);
+                strings->twice = static_cast<int64_t>(i);
                 return 0;
             }
             at += 8 + size;
@@ -102,7 +102,7 @@ extern "C" int32_t llamad_gguf_strings(const uint8_t *data, uint64_t n_bytes, ui
             char name[40];
             const int n_name = std::snprintf(name, sizeof(name), "[EMPTY_%llu]", static_cast<unsigned long long>(i));
             if (!length_seen(data, at) && set.has(data, name, static_cast<uint64_t>(n_name))) {
-                found->twice = static_cast<int64_t>(i);
+                strings->twice = static_cast<int64_t>(i);
                 return 0;
             }
             at += 8 + size;

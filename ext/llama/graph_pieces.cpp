@@ -1,8 +1,9 @@
-// Owns: where a graph is cut. Threads: the encoder process's one.
+// Owns: where a graph is cut. Threads: the only one of the encoder process.
 //
-// A GPU gives processes turns of some 14 ms as long as each has work queued: beside an encoder that queues its whole graph,
-// steps of 2.4 ms took 19. llama.cpp waits for the device after each piece, and then the others' turn comes. That costs an
-// encoding nothing that could be measured while it is alone (H200, SigLIP so400m: 231 ms against 228 to 233).
+// A GPU gives each process that has work queued turns of about 14 ms. Beside an encoder that queues its whole graph,
+// decode steps of 2.4 ms took 19 ms. llama.cpp waits for the device after each piece of the graph, and then other
+// processes get their turn. Pieces do not slow down an encoder that is alone (H200, SigLIP so400m: 231 ms, against 228
+// to 233 ms).
 #include "graph_pieces.h"
 
 #include <algorithm>
@@ -14,7 +15,7 @@ namespace {
 constexpr double PIECE_US = 500;
 constexpr double LEARN_RATE = 0.2;
 
-// Multiplications, roughly: pieces take about as long as each other.
+// Roughly the number of multiplications. Pieces of equal work take about the same time.
 double work_of(const ggml_tensor *node) {
     const auto n = static_cast<double>(ggml_nelements(node));
     if (node->op == GGML_OP_MUL_MAT) return n * static_cast<double>(node->src[0]->ne[0]);

@@ -1,11 +1,11 @@
-// Keeps C++ exceptions out of callers that are not C++: every function that llama.cpp may throw in runs its body here.
+// Keeps C++ exceptions away from callers that are not C++: a function in which llama.cpp may throw runs its body here.
 #pragma once
 
 #include "shim.h"
 
 #include <exception>
 
-// Runs `body`. Any exception becomes `failed`, and llamad_last_error() has its text.
+// Runs `body` and returns its result. After an exception it returns `failed`, and llamad_last_error() has the text.
 template <typename R, typename F> R guarded(R failed, F body) {
     try {
         return body();

@@ -5,8 +5,8 @@
 
 namespace {
 
-// The first backend that has both functions. They are optional; CUDA's work only with a variable in the environment,
-// which nothing else reads.
+// The functions of the first backend that has both. They are optional. CUDA's work only if an environment variable is
+// set, which nothing else reads.
 struct Functions {
     bool (*lock)(void *, size_t) = nullptr;
     void (*unlock)(void *) = nullptr;
@@ -25,8 +25,8 @@ struct Functions {
 };
 
 const Functions &functions() {
-    static const Functions found;
-    return found;
+    static const Functions functions;
+    return functions;
 }
 
 } // namespace

@@ -1,5 +1,6 @@
-// llama.cpp's log lines, kept in a ring of bytes until Python reads them.
-// Owns: the ring. Any thread writes (never taking the GIL), one thread reads. A full ring drops and counts.
+// Keeps llama.cpp's log lines in a ring of bytes until Python reads them.
+// Owns: the ring. Any thread writes (without taking the GIL), one thread reads. A full ring drops lines and counts
+// them.
 #include "shim.h"
 
 #include <cstring>
@@ -17,7 +18,7 @@ constexpr size_t CAPACITY = 1 << 18;
 
 std::mutex lock;
 char ring[CAPACITY];
-size_t n_written = 0, n_read = 0; // running totals; their difference is what the ring holds
+size_t n_written = 0, n_read = 0; // running totals; the ring holds their difference
 int64_t n_dropped = 0;
 int32_t event_fd = -1;
 bool is_open = false;
@@ -35,7 +36,7 @@ void get(void *to, size_t n, size_t n_kept) {
     n_read += n;
 }
 
-void tell() {
+void wake_reader() {
     if (event_fd < 0) return;
     uint64_t one = 1;
     ssize_t ignored = write(event_fd, &one, sizeof one);
@@ -54,7 +55,7 @@ void on_log(ggml_log_level level, const char *text, void *) {
     }
     put(&header, sizeof header);
     put(text, static_cast<size_t>(header.n_bytes));
-    tell();
+    wake_reader();
 }
 
 } // namespace
@@ -68,7 +69,7 @@ void llamad_log_open(int32_t fd) {
         is_first = !is_open;
         is_open = true;
         event_fd = fd;
-        if (n_written != n_read) tell();
+        if (n_written != n_read) wake_reader();
     }
     if (is_first) llama_log_set(on_log, nullptr);
 }

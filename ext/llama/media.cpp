@@ -1,5 +1,5 @@
-// Owns: mtmd's context and the pieces of the file it works on. Threads: the encoder process's one. Must not let a C++
-// exception out; what aborts in llama.cpp ends the encoder process, and that costs one request.
+// Owns: mtmd's context and the pieces of the current file. Threads: the only one of the encoder process. Must not let a
+// C++ exception out. An abort in llama.cpp ends the encoder process, which costs one request.
 #include "media.h"
 #include "graph_pieces.h"
 #include "guarded.hpp"
@@ -12,7 +12,7 @@
 #include <memory>
 
 struct llamad_media {
-    llama_model *model = nullptr; // its shape and vocabulary, without weights
+    llama_model *model = nullptr; // shape and vocabulary only, no weights
     mtmd_context *ctx = nullptr;
     const llama_vocab *vocab = nullptr;
     mtmd_input_chunks *chunks = nullptr;
@@ -38,7 +38,7 @@ struct FreeChunks {
 };
 using Chunks = std::unique_ptr<mtmd_input_chunks, FreeChunks>;
 
-// What the bitmap becomes behind a text; NULL where llama.cpp refuses it.
+// Returns the chunks of the bitmap after a text, or NULL if llama.cpp refuses it.
 Chunks cut_behind(const llamad_media *media, const char *text, const mtmd_bitmap *bitmap) {
     Chunks chunks(mtmd_input_chunks_init());
     mtmd_input_text before{};
@@ -62,7 +62,7 @@ const mtmd_input_chunk *chunk_at(const llamad_media *media, int32_t index) {
 
 bool is_text(const mtmd_input_chunk *chunk) { return mtmd_input_chunk_get_type(chunk) == MTMD_INPUT_CHUNK_TYPE_TEXT; }
 
-// Whether the rows have a fourth coordinate: the image's number in its prompt.
+// Whether the rows have a fourth coordinate, which is the image's number in its prompt.
 bool has_number(const llamad_media *media, const mtmd_input_chunk *chunk) {
     const mtmd_image_tokens *image = mtmd_input_chunk_get_tokens_image(chunk);
     if (!image || !mtmd_decode_use_mrope(media->ctx)) return false;
@@ -71,8 +71,8 @@ bool has_number(const llamad_media *media, const mtmd_input_chunk *chunk) {
     return false;
 }
 
-// Whether an image becomes something else behind another text (DeepSeek V4 fills up blocks of four tokens, HunyuanVL
-// counts images): its rows could not be kept for other prompts. Tried with an image without pixels.
+// Whether the rows of an image depend on the text before it (DeepSeek V4 fills up blocks of four tokens, HunyuanVL
+// counts images). Such rows could not be reused in other prompts. This is tried with an image without pixels.
 bool depends_on_place(const llamad_media *media) {
     const std::unique_ptr<mtmd_bitmap, FreeBitmap> bitmap(mtmd_bitmap_init(PROBE_SIDE, PROBE_SIDE, nullptr));
     size_t n_alone = 0;
@@ -106,21 +106,21 @@ llamad_media *llamad_media_open(const char *path, const char *model, const llama
         llamad_remember_error("the model's shape could not be read");
         media->model = llama_model_load_from_file(model, shape);
         if (!media->model) return nullptr;
-        mtmd_context_params wanted = mtmd_context_params_default();
-        wanted.use_gpu = params->uses_gpu != 0;
-        wanted.print_timings = false;
-        wanted.n_threads = params->n_threads;
-        wanted.warmup = false;
-        wanted.image_min_tokens = params->image_min_tokens;
-        wanted.image_max_tokens = params->image_max_tokens;
-        wanted.flash_attn_type = static_cast<llama_flash_attn_type>(params->flash_attn);
-        if (wanted.use_gpu) {
-            wanted.cb_eval = llamad::GraphPieces::on_node;
-            wanted.cb_eval_user_data = &media->pieces;
+        mtmd_context_params ctx_params = mtmd_context_params_default();
+        ctx_params.use_gpu = params->uses_gpu != 0;
+        ctx_params.print_timings = false;
+        ctx_params.n_threads = params->n_threads;
+        ctx_params.warmup = false;
+        ctx_params.image_min_tokens = params->image_min_tokens;
+        ctx_params.image_max_tokens = params->image_max_tokens;
+        ctx_params.flash_attn_type = static_cast<llama_flash_attn_type>(params->flash_attn);
+        if (ctx_params.use_gpu) {
+            ctx_params.cb_eval = llamad::GraphPieces::on_node;
+            ctx_params.cb_eval_user_data = &media->pieces;
         }
-        if (params->device) wanted.device = ggml_backend_dev_by_name(params->device);
-        llamad_remember_error("it is no projector for this model; the log says more");
-        media->ctx = mtmd_init_from_file(path, media->model, wanted);
+        if (params->device) ctx_params.device = ggml_backend_dev_by_name(params->device);
+        llamad_remember_error("it is not a projector for this model; the log says more");
+        media->ctx = mtmd_init_from_file(path, media->model, ctx_params);
         if (!media->ctx) return nullptr;
         media->vocab = llama_model_get_vocab(media->model);
         media->n_row = llama_model_n_embd_inp(media->model);
@@ -160,7 +160,7 @@ int32_t llamad_media_cut(llamad_media *media, const void *data, int32_t width, i
             if (!is_text(chunk)) continue;
             const llama_token *tokens = mtmd_input_chunk_get_tokens_text(chunk, &n_tokens);
             const int32_t n_vocab = llama_vocab_n_tokens(media->vocab);
-            // A marker that the vocabulary lacks is token -1, which no decode survives.
+            // mtmd uses token -1 for a marker that the vocabulary lacks, and llama.cpp cannot decode that.
             if (!std::all_of(tokens, tokens + n_tokens, [&](llama_token t) { return t >= 0 && t < n_vocab; })) {
                 llamad_remember_error("the model's vocabulary lacks a token that the projector needs");
                 return -1;
@@ -186,11 +186,11 @@ int32_t llamad_media_piece(const llamad_media *media, int32_t index, llamad_piec
 
 int32_t llamad_media_tokens(const llamad_media *media, int32_t index, int32_t *tokens, int32_t n) {
     const mtmd_input_chunk *chunk = chunk_at(media, index);
-    size_t n_there = 0;
+    size_t n_tokens = 0;
     if (!chunk || !is_text(chunk)) return -1;
-    const llama_token *there = mtmd_input_chunk_get_tokens_text(chunk, &n_there);
-    if (n_there != static_cast<size_t>(n)) return -1;
-    std::memcpy(tokens, there, n_there * sizeof(int32_t));
+    const llama_token *chunk_tokens = mtmd_input_chunk_get_tokens_text(chunk, &n_tokens);
+    if (n_tokens != static_cast<size_t>(n)) return -1;
+    std::memcpy(tokens, chunk_tokens, n_tokens * sizeof(int32_t));
     return 0;
 }
 
@@ -218,7 +218,7 @@ int32_t llamad_media_encode(llamad_media *media, int32_t index, float *rows, int
         const float *out = mtmd_get_output_embd(media->ctx);
         if (!out) return -1;
         if (!std::all_of(out, out + n, [](float one) { return std::isfinite(one); })) {
-            llamad_remember_error("the projector made numbers that are not finite of it");
+            llamad_remember_error("the projector computed values that are not finite");
             return -1;
         }
         std::memcpy(rows, out, static_cast<size_t>(n) * sizeof(float));

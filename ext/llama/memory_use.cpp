@@ -1,4 +1,5 @@
-// What llama.cpp allocates, by device, or would allocate. Owns nothing. Threads: any, but one at a time for a context.
+// Reports what llama.cpp allocates on each device, or would allocate. Owns nothing. Threads: any, but one at a time for
+// each context.
 #include "ggml-backend.h"
 #include "guarded.hpp"
 #include "llama.h"
@@ -23,7 +24,7 @@ namespace {
 
 using Uses = std::map<ggml_backend_dev_t, llamad_memory_use>;
 
-// NULL for memory of the host: also what a CPU backend lays out in its own way, and pages that a GPU can read.
+// Returns NULL for host memory. That includes a CPU backend's own layouts, and host pages that a GPU can read.
 ggml_backend_dev_t place_of(ggml_backend_dev_t device) {
     return device && ggml_backend_dev_type(device) == GGML_BACKEND_DEVICE_TYPE_CPU ? nullptr : device;
 }
@@ -32,7 +33,7 @@ ggml_backend_dev_t place_of(ggml_backend_buffer_type_t type) {
     return ggml_backend_buft_is_host(type) ? nullptr : place_of(ggml_backend_buft_get_device(type));
 }
 
-int32_t written(const Uses &uses, llamad_memory_use *out, int32_t n_max) {
+int32_t write_uses(const Uses &uses, llamad_memory_use *out, int32_t n_max) {
     int32_t n = 0;
     for (const auto &[device, use] : uses) {
         if (n < n_max) {
@@ -57,24 +58,24 @@ int32_t llamad_context_memory(llamad_context *ctx, llamad_memory_use *out, int32
             use.cache += static_cast<int64_t>(data.context);
             use.compute += static_cast<int64_t>(data.compute);
         }
-        return written(uses, out, n_max);
+        return write_uses(uses, out, n_max);
     });
 }
 
 int32_t llamad_projector_memory(const char *path, const llamad_media_params *params, llamad_memory_use *out,
                                 int32_t n_max) {
     return guarded<int32_t>(-1, [&] {
-        mtmd_context_params wanted = mtmd_context_params_default();
-        wanted.use_gpu = params->uses_gpu != 0;
-        wanted.n_threads = params->n_threads;
-        wanted.image_min_tokens = params->image_min_tokens;
-        wanted.image_max_tokens = params->image_max_tokens;
-        wanted.flash_attn_type = static_cast<llama_flash_attn_type>(params->flash_attn);
-        if (params->device) wanted.device = ggml_backend_dev_by_name(params->device);
+        mtmd_context_params ctx_params = mtmd_context_params_default();
+        ctx_params.use_gpu = params->uses_gpu != 0;
+        ctx_params.n_threads = params->n_threads;
+        ctx_params.image_min_tokens = params->image_min_tokens;
+        ctx_params.image_max_tokens = params->image_max_tokens;
+        ctx_params.flash_attn_type = static_cast<llama_flash_attn_type>(params->flash_attn);
+        if (params->device) ctx_params.device = ggml_backend_dev_by_name(params->device);
         Uses uses;
-        for (const auto &[device, size] : mtmd_get_memory_usage(path, wanted))
+        for (const auto &[device, size] : mtmd_get_memory_usage(path, ctx_params))
             uses[place_of(device)].weights += static_cast<int64_t>(size);
-        return uses.empty() ? -1 : written(uses, out, n_max);
+        return uses.empty() ? -1 : write_uses(uses, out, n_max);
     });
 }
 

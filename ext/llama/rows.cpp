@@ -1,4 +1,4 @@
-// The batch of rows. Runs on the thread of its context: the engine's, or the embedder's.
+// Builds the batch for rows of embeddings. Runs on the thread of its context: the engine's, or the embedder's.
 #include "rows.h"
 
 #include <algorithm>
@@ -6,7 +6,8 @@
 
 namespace {
 
-// Positions of n rows, a section after the other, as models with M-RoPE take them: three, and one that is not used.
+// Fills the positions of n rows as models with M-RoPE take them: three sections (t, y, x), and a fourth that is not
+// used.
 void fill_grid(const llamad_rows *r, std::vector<llama_pos> &pos) {
     const auto n = static_cast<size_t>(r->n);
     for (size_t k = 0; k < 3; k++) {

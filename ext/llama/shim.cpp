@@ -1,4 +1,4 @@
-// This folder is the only code that calls llama.cpp. Every call that can throw is caught here and becomes a code.
+// This folder is the only code that calls llama.cpp. It catches every exception and turns it into a code.
 // Owns: the table's functions, contexts that can be rebuilt. Threads: see function_table.h and shim.h.
 #include "shim.h"
 #include "adapters.h"
@@ -17,16 +17,16 @@
 #include <new>
 #include <vector>
 
-// OpenMP's, where llama.cpp was built with it.
+// OpenMP's function, if llama.cpp was built with OpenMP.
 extern "C" __attribute__((weak)) void omp_set_num_threads(int n);
 
 struct llamad_context {
     llama_model *model;
     llama_context_params params;
     llama_context *ctx;
-    ggml_threadpool *pools[2];  // for one token and for more; the second may be null
-    std::vector<float> control; // control vectors, summed: a row for each layer from the second on
-    int32_t control_layers[2];  // the first and the last that it is added to
+    ggml_threadpool *pools[2];  // for steps of one token, and for all others; the second may be null
+    std::vector<float> control; // sum of the control vectors: a row for each layer from the second on
+    int32_t control_layers[2];  // the first and the last layer that it is added to
 };
 
 namespace {
@@ -122,7 +122,7 @@ int32_t table_seq_div(void *ctx, int32_t seq, int32_t p0, int32_t p1, int32_t di
     });
 }
 
-// Always the whole sequence: between streams llama.cpp aborts on a part.
+// Copies whole sequences only: between streams llama.cpp aborts on a range.
 int32_t table_seq_cp(void *ctx, int32_t src, int32_t dst) {
     return guarded<int32_t>(LLAMAD_E_THROWN, [&]() -> int32_t {
         llama_memory_seq_cp(llama_get_memory(context_of(ctx)), src, dst, -1, -1);
@@ -264,10 +264,10 @@ int32_t table_sampler_sample(void *sampler, const float *logits, int32_t n_vocab
 
 void table_sampler_close(void *sampler) { llama_sampler_free(static_cast<llama_sampler *>(sampler)); }
 
-// The order of equal logits is whatever the sort leaves, so llama.cpp's is had from the same library's sorts.
+// Equal logits stay in whatever order the sort leaves them. The same library's sort gives the order that llama.cpp has.
 constexpr auto larger = [](const llamad_candidate &a, const llamad_candidate &b) { return a.logit > b.logit; };
 
-// A single NaN would lead std::sort out of the array. Requests can make some: an infinite penalty on an infinite logit.
+// A NaN would make std::sort leave the array. Requests can cause NaNs: an infinite penalty on an infinite logit.
 void table_sort(llamad_candidate *data, int32_t n) {
     for (int32_t i = 0; i < n; i++) {
         if (std::isnan(data[i].logit)) data[i].logit = -INFINITY;
@@ -293,7 +293,7 @@ const llamad_table table = {
     table_order,
 };
 
-// The CPU backend may be a library of its own, so its functions are had from the registry.
+// The CPU backend may be a shared library of its own, so its functions are looked up in the registry.
 template <typename F> F cpu_function(const char *name) {
     ggml_backend_dev_t device = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
     if (!device) return nullptr;
@@ -318,8 +318,8 @@ const char *llamad_last_error(void) { return last_error; }
 
 llama_model *llamad_model_open(const char *path, llama_model_params params, llamad_load_state *state) {
     last_error[0] = 0;
-    // Weights are rearranged by OpenMP's threads, one for each core if nobody says otherwise, at a barrier for each
-    // tensor: where a core has other work, all wait for it. This holds for the calling thread alone.
+    // OpenMP's threads rearrange the weights, by default one thread per core, with a barrier for each tensor. If a core
+    // is busy, all threads wait for it. The setting applies to the calling thread only.
     if (omp_set_num_threads && state->n_threads > 0) omp_set_num_threads(state->n_threads);
     params.progress_callback = on_progress;
     params.progress_callback_user_data = state;
@@ -333,7 +333,7 @@ llama_model *llamad_model_open(const char *path, llama_model_params params, llam
 
 llama_model *llamad_vocab_open(const char *path, const llama_model_kv_override *overrides, bool api_only) {
     last_error[0] = 0;
-    // With the list of all devices llama.cpp would open each of them, for a vocabulary too.
+    // With the default list llama.cpp would open every device, even for a vocabulary.
     ggml_backend_dev_t no_devices[] = {nullptr};
     llama_model_params params = llama_model_default_params();
     params.devices = no_devices;
@@ -400,8 +400,8 @@ int32_t llamad_has_openmp(void) { return omp_set_num_threads != nullptr; }
 
 llama_context *llamad_context_get(llamad_context *ctx) { return ctx->ctx; }
 
-// A hybrid whose attention goes through windows has a second KV cache for the layers without one. If there are none,
-// llama.cpp aborts when it moves that cache's cells, and says before that it can.
+// A hybrid model with a sliding window has a second KV cache for the layers without a window. If there are no such
+// layers, llama.cpp aborts when it moves the cells of that cache, although it reports that it can shift.
 int32_t llamad_can_shift(llamad_context *ctx) {
     llama_memory_t memory = llama_get_memory(ctx->ctx);
     if (!memory || !llama_memory_can_shift(memory)) return 0;

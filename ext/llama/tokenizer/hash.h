@@ -1,4 +1,4 @@
-/* Owns: how texts and pairs are spread over tables. Pure functions, any thread. */
+/* Owns: the hash functions of the tokenizer's tables. Pure functions, any thread. */
 #ifndef LLAMAD_HASH_H
 #define LLAMAD_HASH_H
 
@@ -6,20 +6,20 @@
 #include <cstdint>
 #include <cstring>
 
-inline uint64_t hash_mix(uint64_t hash, uint64_t part) {
-    hash = (hash ^ part) * 0x9E3779B97F4A7C15u;
+inline uint64_t hash_mix(uint64_t hash, uint64_t bits) {
+    hash = (hash ^ bits) * 0x9E3779B97F4A7C15u;
     return hash ^ hash >> 32;
 }
 
 inline uint64_t hash_text(const char *text, size_t n, uint64_t seed) {
-    uint64_t hash = seed, part;
+    uint64_t hash = seed, bits;
     for (; n > 8; n -= 8, text += 8) {
-        memcpy(&part, text, 8);
-        hash = hash_mix(hash, part);
+        memcpy(&bits, text, 8);
+        hash = hash_mix(hash, bits);
     }
-    part = 0;
-    memcpy(&part, text, n);
-    return hash_mix(hash, part);
+    bits = 0;
+    memcpy(&bits, text, n);
+    return hash_mix(hash, bits);
 }
 
 #endif

@@ -1,9 +1,9 @@
-// llama.cpp's tokenizer, on a stack that is as large as it needs. Threads: any.
+// Runs llama.cpp's tokenizer on a stack that is large enough. Threads: any.
 //
-// Where llama.cpp has no code of its own for a pre-tokenizer it takes std::regex, which calls itself for every character
-// of a match: some 370 bytes of stack for each byte of a word, of white space or of a row of signs. 25 KB of "aaa…" go
-// beyond the 8 MB of an ordinary thread, and the process is gone. A longer text is therefore tokenized by a thread whose
-// stack has room for a match of the whole text. Only what is used of it takes memory.
+// llama.cpp uses std::regex for pre-tokenizers that it has no code for. std::regex recurses for every character of a
+// match: about 370 bytes of stack for each byte of a word, of white space or of a row of signs. 25 KB of "aaa…"
+// overflow the 8 MB stack of an ordinary thread and crash the process. Longer texts are therefore tokenized by a thread
+// whose stack has room for a match of the whole text. Only the used part of that stack takes memory.
 #include "llama_tokenize.h"
 
 #include <exception>
@@ -14,8 +14,8 @@
 namespace {
 
 constexpr int32_t kShortText = 4096;
-// What lies between two special tokens, and where texts are cut into words one word: some seconds and 200 MB. Tokenizers
-// that know no words merge a whole text.
+// Limit for the text between two special tokens, or for one word if texts are cut into words: that takes some seconds
+// and 200 MB. Tokenizers without words merge the whole text, and have the higher limit.
 constexpr int32_t kWordMax = 1 << 20;
 constexpr int32_t kTextMax = 1 << 23;
 constexpr size_t kStackPerByte = 768; // twice what was measured
@@ -50,7 +50,7 @@ int32_t ask_llama(const Vocabulary &vocabulary, const char *text, int32_t n_text
                   bool add_special, bool parse_special) {
     Call call{vocabulary.vocab, text, n_text, tokens, n_max, add_special, parse_special, 0, nullptr};
     if (n_text > (vocabulary.has_words || vocabulary.is_deep ? kWordMax : kTextMax)) {
-        throw std::length_error("a part of the text is too long to be tokenized in one");
+        throw std::length_error("a part of the text is too long to be tokenized in one call");
     }
     if (!vocabulary.is_deep || n_text <= kShortText) {
         call.run();

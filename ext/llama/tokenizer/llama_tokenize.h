@@ -1,6 +1,6 @@
-/* llama.cpp's tokenizer, on a stack that is as large as it needs.
+/* Runs llama.cpp's tokenizer on a stack that is large enough.
  *
- * Owns: the threads that have such stacks, each for one text.
+ * Owns: the threads with such stacks; each lives for one text.
  */
 #ifndef LLAMAD_LLAMA_TOKENIZE_H
 #define LLAMAD_LLAMA_TOKENIZE_H
@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-/* As llama_tokenize. Throws std::length_error where the text is too long to be tokenized in one. */
+/* Like llama_tokenize. Throws std::length_error if the text is too long to be tokenized in one call. */
 int32_t ask_llama(const Vocabulary &vocabulary, const char *text, int32_t n_text, int32_t *tokens, int32_t n_max,
                   bool add_special, bool parse_special);
 

@@ -1,5 +1,5 @@
-// The merges of a vocabulary as pairs of tokens, so that a word's letters are put together by numbers. llama.cpp does
-// it by texts, with two new ones for each pair that it looks at.
+// Holds the merges of a vocabulary as pairs of token ids, so that the letters of a word are merged by comparing
+// numbers. llama.cpp compares texts, and makes two new strings for each pair that it looks at.
 #include "merges.h"
 
 #include "gguf.h"
@@ -11,17 +11,17 @@
 
 namespace {
 
-// GPT-2 writes a space as this letter. All other bytes that are known here stand for themselves.
+// GPT-2 writes a space as this letter. All other bytes that is_known() accepts stand for themselves.
 constexpr char kSpace[] = "\u0120";
 
-// A power of two, with room between what is kept.
+// The size of a hash table for n entries: a power of two, with free places left.
 size_t room_for(size_t n) {
     size_t room = 16;
     while (room < n + n / 2) room *= 2;
     return room;
 }
 
-// Whether a word of known bytes can come to this text.
+// Whether this text can occur in a word of known bytes.
 bool can_occur(std::string_view text) {
     while (!text.empty()) {
         if (text.substr(0, 2) == kSpace) text.remove_prefix(2);
@@ -57,13 +57,13 @@ void Merges::add_tokens() {
 int32_t Merges::token_of(const char *text, size_t n) const {
     const size_t mask = tokens_.size() - 1;
     for (size_t at = hash_text(text, n, n) & mask; tokens_[at] >= 0; at = (at + 1) & mask) {
-        const char *found = llama_vocab_get_text(vocab_, tokens_[at]);
-        if (strncmp(found, text, n) == 0 && found[n] == 0) return tokens_[at];
+        const char *token_text = llama_vocab_get_text(vocab_, tokens_[at]);
+        if (strncmp(token_text, text, n) == 0 && token_text[n] == 0) return tokens_[at];
     }
     return -1;
 }
 
-// Where a pair is, or where it would be.
+// Returns the place of the pair in the hash table, or the free place for it.
 size_t Merges::place_of(int32_t left, int32_t right) const {
     const size_t mask = pairs_.size() - 1;
     size_t at = hash_mix(static_cast<uint64_t>(left), static_cast<uint64_t>(right) << 32) & mask;
@@ -91,7 +91,7 @@ bool Merges::add_merges(const std::string &path) {
     for (size_t i = 0; i < gguf_get_arr_n(file, key); i++) {
         const std::string_view text = gguf_get_arr_str(file, key, i);
         const size_t space = text.find(' ', 1);
-        if (space == std::string_view::npos) continue; // of two empty texts, for llama.cpp
+        if (space == std::string_view::npos) continue; // llama.cpp reads it as a merge of two empty texts
         const std::string_view left = text.substr(0, space), right = text.substr(space + 1);
         if (can_occur(left) && can_occur(right)) merges.push_back({left, right, static_cast<int32_t>(i)});
     }
@@ -100,10 +100,10 @@ bool Merges::add_merges(const std::string &path) {
     for (const Merge &merge : merges) {
         const int32_t left = token_of(merge.left.data(), merge.left.size());
         const int32_t right = token_of(merge.right.data(), merge.right.size());
-        if (left < 0 || right < 0) continue; // nothing comes to it: see apply()
+        if (left < 0 || right < 0) continue; // apply() starts from tokens, so it never needs this merge
         both.assign(merge.left).append(merge.right);
         Pair &pair = pairs_[place_of(left, right)];
-        if (pair.left >= 0) continue; // of two merges of one pair llama.cpp keeps the first
+        if (pair.left >= 0) continue; // llama.cpp keeps the first of two merges of the same pair
         pair = {left, right, merge.rank, token_of(both.data(), both.size())};
     }
     return true;
@@ -115,7 +115,7 @@ std::unique_ptr<const Merges> Merges::read(const llama_vocab *vocab, const std::
 }
 
 int32_t Merges::apply(const char *piece, int32_t n, int32_t *tokens) const {
-    const Pair *pairs[kPieceBytes]; // of each token with the next
+    const Pair *pairs[kPieceBytes]; // the pair of each token and the next
     char text[kPieceBytes + 2];
     size_t n_text = 0;
     int32_t n_tokens = n;
@@ -144,6 +144,7 @@ int32_t Merges::apply(const char *piece, int32_t n, int32_t *tokens) const {
         }
         if (best > 0) pairs[best - 1] = &pair_of(tokens[best - 1], tokens[best]);
     }
-    // A whole piece that is a token is taken at once by some tokenizers, by others only if the merges come to it.
+    // Some tokenizers take a whole piece that is a token at once, others only if the merges lead to it: let llama.cpp
+    // decide.
     return n_tokens == 1 || token_of(text, n_text) < 0 ? n_tokens : 0;
 }

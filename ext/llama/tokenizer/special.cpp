@@ -1,15 +1,16 @@
-// Where special tokens cut a text.
+// Splits a text at its special tokens.
 //
-// llama.cpp takes one special token after the other, the longest first, and looks for it in every piece of text that
-// the ones before have left. It keeps the pieces in a linked list and walks that from its beginning for each match: 390
-// KB of "<|im_end|>" take 6 seconds, ten times as much ten minutes.
+// llama.cpp searches for one special token after the other, the longest first, in every piece of text that the earlier
+// ones have left. It keeps the pieces in a linked list and walks that from the start for each match: 390 KB of
+// "<|im_end|>" take 6 seconds, and ten times as much takes ten minutes.
 //
-// Here a trie finds every place where a special token begins. Matches that overlap make a cluster, and only within a
-// cluster the order of the tokens matters: there they are looked for one after the other as llama.cpp does, but in
-// vectors, and only those that occur in it. A token that strips white space may reach into the next cluster; where a
-// vocabulary has such tokens the whole text is one cluster.
+// Here a trie finds every place where a special token begins. Matches that overlap form a cluster, and the order of the
+// tokens matters only within a cluster. There they are searched one after the other as in llama.cpp, but in vectors,
+// and only those that occur in the cluster. A token that strips white space may reach into the next cluster, so if a
+// vocabulary has such tokens, the whole text is one cluster.
 //
-// The time is linear in the text. How many tokens can overlap and how long they are depends on the vocabulary alone.
+// The time is linear in the length of the text. How many tokens can overlap and how long they are depends only on the
+// vocabulary.
 #include "special.h"
 
 #include <algorithm>
@@ -23,7 +24,7 @@ constexpr int kSpecial = kControl | LLAMA_TOKEN_ATTR_USER_DEFINED;
 
 } // namespace
 
-// Matches that overlap, and the tokens among them.
+// Matches that overlap, and the ranks of their tokens.
 struct SpecialTokens::Cluster {
     Run range{0, 0};
     std::vector<int32_t> ranks;
@@ -57,7 +58,7 @@ SpecialTokens::SpecialTokens(const llama_vocab *vocab) {
                            (attr & LLAMA_TOKEN_ATTR_RSTRIP) != 0});
         strips_ = strips_ || (attr & (LLAMA_TOKEN_ATTR_LSTRIP | LLAMA_TOKEN_ATTR_RSTRIP));
     }
-    // Not stable, and meant: of tokens of one length llama.cpp takes first what this very sort puts first.
+    // This sort is not stable, on purpose: llama.cpp uses the same sort, so tokens of equal length get the same order.
     std::sort(tokens_.begin(), tokens_.end(),
               [](const Token &a, const Token &b) { return a.text.size() > b.text.size(); });
     for (size_t rank = 0; rank < tokens_.size(); rank++) add(static_cast<int32_t>(rank));
@@ -102,66 +103,67 @@ void SpecialTokens::visit_at(const char *text, int32_t n, int32_t at, bool parse
 }
 
 int32_t SpecialTokens::count(const char *text, int32_t n, bool parse_special, int32_t max) const {
-    int32_t found = 0;
-    for (int32_t at = 0; at < n && found < max; at++) {
+    int32_t n_found = 0;
+    for (int32_t at = 0; at < n && n_found < max; at++) {
         visit_at(text, n, at, parse_special, [&](int32_t, int32_t) {
-            found++;
+            n_found++;
             return false;
         });
     }
-    return found;
+    return n_found;
 }
 
-// One token in one run of text that is left, as llama.cpp does it.
+// Finds all matches of one token in one run of text that is left, as llama.cpp does.
 void SpecialTokens::take(const char *text, const Token &token, Run run, std::vector<Run> *left,
-                         std::vector<Found> *found) const {
+                         std::vector<Match> *matches) const {
     const auto length = static_cast<int32_t>(token.text.size());
     while (run.to - run.from >= length) {
-        const size_t match =
+        const size_t begin =
             std::string_view(text, static_cast<size_t>(run.to)).find(token.text, static_cast<size_t>(run.from));
-        if (match == std::string_view::npos) break;
-        const auto at = static_cast<int32_t>(match);
+        if (begin == std::string_view::npos) break;
+        const auto at = static_cast<int32_t>(begin);
         Run taken{at, at + length};
         while (token.strips_left && taken.from > run.from && isspace(text[taken.from - 1])) taken.from--;
         while (token.strips_right && taken.to < run.to && isspace(text[taken.to])) taken.to++;
         if (taken.from > run.from) left->push_back({run.from, taken.from});
-        found->push_back({{at, length, token.id}, taken});
+        matches->push_back({{at, length, token.id}, taken});
         run.from = taken.to;
     }
     if (run.to > run.from) left->push_back(run);
 }
 
-void SpecialTokens::resolve(const char *text, Cluster *cluster, std::vector<Found> *found) const {
-    const size_t n_before = found->size();
+void SpecialTokens::resolve(const char *text, Cluster *cluster, std::vector<Match> *matches) const {
+    const size_t n_before = matches->size();
     cluster->runs.assign(1, cluster->range);
     std::sort(cluster->ranks.begin(), cluster->ranks.end());
     for (const int32_t rank : cluster->ranks) {
         cluster->left.clear();
-        for (const Run &run : cluster->runs) take(text, tokens_[static_cast<size_t>(rank)], run, &cluster->left, found);
+        for (const Run &run : cluster->runs)
+            take(text, tokens_[static_cast<size_t>(rank)], run, &cluster->left, matches);
         cluster->runs.swap(cluster->left);
     }
-    std::sort(found->begin() + static_cast<ptrdiff_t>(n_before), found->end(),
-              [](const Found &a, const Found &b) { return a.piece.at < b.piece.at; });
+    std::sort(matches->begin() + static_cast<ptrdiff_t>(n_before), matches->end(),
+              [](const Match &a, const Match &b) { return a.piece.at < b.piece.at; });
     cluster->clear();
 }
 
 void SpecialTokens::split(const char *text, int32_t n, bool parse_special, std::vector<Piece> *pieces) const {
     Cluster cluster(tokens_.size());
-    std::vector<Found> found;
+    std::vector<Match> matches;
     for (int32_t at = 0; at < n; at++) {
         visit_at(text, n, at, parse_special, [&](int32_t end, int32_t rank) {
-            if (!strips_ && !cluster.ranks.empty() && at >= cluster.range.to) resolve(text, &cluster, &found);
+            if (!strips_ && !cluster.ranks.empty() && at >= cluster.range.to) resolve(text, &cluster, &matches);
             cluster.add(at, end, rank);
             return true;
         });
     }
     if (strips_) cluster.range = {0, n};
-    resolve(text, &cluster, &found);
+    resolve(text, &cluster, &matches);
     int32_t from = 0;
-    for (const Found &one : found) {
-        if (one.taken.from > from) pieces->push_back({from, one.taken.from - from, -1});
-        pieces->push_back(one.piece);
-        from = one.taken.to;
+    for (const Match &match : matches) {
+        if (match.taken.from > from) pieces->push_back({from, match.taken.from - from, -1});
+        pieces->push_back(match.piece);
+        from = match.taken.to;
     }
     if (from < n) pieces->push_back({from, n - from, -1});
 }

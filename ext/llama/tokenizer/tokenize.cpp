@@ -1,8 +1,8 @@
-// A text in parts. Threads: any.
+// Tokenizes a text in parts. Threads: any.
 //
-// A short text with few special tokens is one part, and so is every stretch of a long one up to the next place where
-// texts are cut anyway (words.cpp). A part with more special tokens is split at them (special.cpp). Between parts
-// it is seen whether the tokens are still wanted.
+// A short text with few special tokens is one part. A long text is cut into parts at places where the tokenizer cuts it
+// anyway (words.cpp). A part with many special tokens is split at them (special.cpp). Between parts the limits are
+// checked, so that a text can be given up.
 #include "tokenize.h"
 
 #include "special.h"
@@ -16,7 +16,7 @@
 namespace {
 
 constexpr int32_t kPartBytes = 1 << 16;
-constexpr int32_t kFewSpecial = 32; // llama.cpp takes a square of their number of steps
+constexpr int32_t kFewSpecial = 32; // llama.cpp's steps grow with the square of their number
 
 bool is_simple(const Vocabulary &vocabulary, const char *text, int32_t n, bool parse_special) {
     return n <= 2 * kPartBytes && vocabulary.special->count(text, n, parse_special, kFewSpecial + 1) <= kFewSpecial;
@@ -29,7 +29,7 @@ struct Tokenizing {
     std::vector<int32_t> out = {};
     std::vector<SpecialTokens::Piece> pieces = {};
 
-    /* 0, or why the rest is not wanted. */
+    /* Returns 0, or the code of the limit that was reached. */
     int32_t given_up() const {
         if (!limits) return 0;
         if (limits->is_stopped && __atomic_load_n(limits->is_stopped, __ATOMIC_RELAXED)) return LLAMAD_TOKENIZE_STOPPED;
@@ -46,17 +46,17 @@ struct Tokenizing {
         return n;
     }
 
-    void ask(const char *text, int32_t n, bool parse) {
+    void add_plain(const char *text, int32_t n, bool parse) {
         const size_t n_before = out.size();
-        int32_t n_max = n + 8, found;
+        int32_t n_max = n + 8, n_tokens;
         for (;;) {
             out.resize(n_before + static_cast<size_t>(n_max));
-            found = words_tokenize(vocabulary, text, n, out.data() + n_before, n_max, false, parse);
-            if (found >= 0) break;
-            if (found == INT32_MIN) throw std::bad_alloc();
-            n_max = -found;
+            n_tokens = words_tokenize(vocabulary, text, n, out.data() + n_before, n_max, false, parse);
+            if (n_tokens >= 0) break;
+            if (n_tokens == INT32_MIN) throw std::bad_alloc();
+            n_max = -n_tokens;
         }
-        out.resize(n_before + static_cast<size_t>(found));
+        out.resize(n_before + static_cast<size_t>(n_tokens));
     }
 
     int32_t add_split(const char *text, int32_t n) {
@@ -64,7 +64,7 @@ struct Tokenizing {
         vocabulary.special->split(text, n, parse_special, &pieces);
         for (const SpecialTokens::Piece &piece : pieces) {
             if (piece.token >= 0) out.push_back(piece.token);
-            else ask(text + piece.at, piece.n, false); // it has no special token
+            else add_plain(text + piece.at, piece.n, false); // it has no special token
             if (const int32_t code = given_up()) return code;
         }
         return 0;
@@ -73,7 +73,8 @@ struct Tokenizing {
     int32_t add(const char *text, int32_t n) {
         for (int32_t at = 0, end; at < n; at = end) {
             end = part_end(text, n, at);
-            if (is_simple(vocabulary, text + at, end - at, parse_special)) ask(text + at, end - at, parse_special);
+            if (is_simple(vocabulary, text + at, end - at, parse_special))
+                add_plain(text + at, end - at, parse_special);
             else if (const int32_t code = add_split(text + at, end - at)) return code;
             if (const int32_t code = given_up()) return code;
         }

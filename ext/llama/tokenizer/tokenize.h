@@ -1,6 +1,6 @@
-/* The tokens of any text: as llama.cpp has them, in linear time, and no longer than somebody waits for them.
+/* Tokenizes any text: with llama.cpp's result, in linear time, and within limits.
  *
- * Owns: into which parts a text is cut, and when it is given up.
+ * Owns: how a text is cut into parts, and when it is given up.
  */
 #ifndef LLAMAD_TOKENIZE_H
 #define LLAMAD_TOKENIZE_H
@@ -10,7 +10,7 @@
 
 #include <cstdint>
 
-/* As llama_tokenize; `limits` may be null. Throws what llama.cpp does, and std::length_error (ask.h). */
+/* Like llama_tokenize; `limits` may be null. Throws what llama.cpp throws, and std::length_error (llama_tokenize.h). */
 int32_t text_tokenize(const llama_vocab *vocab, const char *text, int32_t n_text, int32_t *tokens, int32_t n_max,
                       bool add_special, bool parse_special, const llamad_tokenize_limits *limits);
 

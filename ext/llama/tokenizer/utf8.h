@@ -1,11 +1,11 @@
-/* Owns: what is UTF-8. Pure functions, any thread; C and C++. */
+/* Owns: the rules of UTF-8. Pure functions, any thread; C and C++. */
 #ifndef LLAMAD_UTF8_H
 #define LLAMAD_UTF8_H
 
 #include <stddef.h>
 
-/* The length of the character at p, which is before end. *valid is 0 where no character is there; the length is then
- * that of the bytes which one U+FFFD stands for (the longest beginning of a character). */
+/* Returns the length of the character at p, which is before end. If there is no valid character, *valid becomes 0 and
+ * the length is that of the bytes that one U+FFFD replaces (the longest prefix of a valid character). */
 static inline size_t utf8_length(const unsigned char *p, const unsigned char *end, int *valid) {
     unsigned char low = 0x80, high = 0xBF;
     size_t n, i;
@@ -15,7 +15,7 @@ static inline size_t utf8_length(const unsigned char *p, const unsigned char *en
     else if (*p >= 0xE0 && *p <= 0xEF) n = 3;
     else if (*p >= 0xF0 && *p <= 0xF4) n = 4;
     else n = 0;
-    if (*p == 0xE0) low = 0xA0;       /* shorter forms exist */
+    if (*p == 0xE0) low = 0xA0;       /* overlong forms */
     else if (*p == 0xED) high = 0x9F; /* surrogates */
     else if (*p == 0xF0) low = 0x90;
     else if (*p == 0xF4) high = 0x8F; /* beyond Unicode */

@@ -1,4 +1,4 @@
-// What is known of vocabularies: for which words.cpp can cut texts, and what their tokens stand for.
+// Collects facts about vocabularies: whether words.cpp can cut their texts, and how many bytes their tokens stand for.
 #include "vocabulary.h"
 
 #include "../shim.h"
@@ -17,26 +17,26 @@
 
 namespace {
 
-// All whose expressions cut as words.cpp says. Tests compare each with llama.cpp.
+// The pre-tokenizers whose expressions cut as words.cpp requires. Tests compare each with llama.cpp.
 const char *const kPres[] = {
     "gpt-2",     "olmo",     "smollm", "starcoder", "command-r", "exaone",      "llama-bpe",
     "llama3",    "llama-v3", "lfm2",   "falcon3",   "glm4",      "qwen2",       "deepseek-r1-qwen",
     "stablelm2", "qwen35",   "gpt-4o", "llama4",    "tekken",    "deepseek-v3",
 };
 
-// Those of them that llama.cpp has no code of its own for: it takes std::regex.
+// Those of them that llama.cpp has no code for, so that it uses std::regex.
 const char *const kDeepPres[] = {"gpt-4o", "llama4", "tekken", "deepseek-v3"};
 
 constexpr int kControl = LLAMA_TOKEN_ATTR_CONTROL | LLAMA_TOKEN_ATTR_UNKNOWN;
 constexpr int kSpecial = kControl | LLAMA_TOKEN_ATTR_USER_DEFINED;
 constexpr int kStrips = LLAMA_TOKEN_ATTR_LSTRIP | LLAMA_TOKEN_ATTR_RSTRIP;
 
-// The vocabulary's address is looked at without more, since what belongs to another may be going away.
+// Readers compare only `vocab` until it matches, because `known` of another place may be freed meanwhile.
 struct Place {
     std::atomic<const llama_vocab *> vocab{nullptr};
     std::unique_ptr<Vocabulary> known;
 };
-std::mutex changing; // whoever adds or removes one
+std::mutex changing; // held while a vocabulary is added or removed
 Place places[8];
 uint32_t last_id = 0;
 
@@ -56,7 +56,7 @@ bool is_deep(const llama_model *model) {
     return !is_among(kPres, pre) || is_among(kDeepPres, pre);
 }
 
-// What llama.cpp puts around a text.
+// Notes the tokens that llama.cpp adds before and after a text.
 void add_ends(Vocabulary *known) {
     const llama_vocab *vocab = known->vocab;
     known->before = known->behind = -1;
@@ -79,12 +79,13 @@ bool can_cut(const llama_model *model, const llama_model_kv_override *overrides)
     const llama_vocab *vocab = llama_model_get_vocab(model);
     if (llama_vocab_type(vocab) != LLAMA_VOCAB_TYPE_BPE || meta(model, "tokenizer.ggml.model") != "gpt2") return false;
     for (; overrides && overrides->key[0]; overrides++) {
-        if (strncmp(overrides->key, "tokenizer.", 10) == 0) return false; // not what the file says
+        if (strncmp(overrides->key, "tokenizer.", 10) == 0) return false; // the file's values are not the ones in use
     }
     return is_among(kPres, meta(model, "tokenizer.ggml.pre"));
 }
 
-// GPT-2 writes a byte as a letter: itself where it can be seen, else one from U+0100 on. 0 if the text is none of such.
+// Returns the number of bytes that a text of GPT-2 letters stands for, or 0 if it is no such text. GPT-2 writes each
+// byte as one letter: a visible byte as itself, any other as a letter from U+0100 on.
 size_t count_letters(const std::string &text) {
     const auto *at = reinterpret_cast<const unsigned char *>(text.data()), *end = at + text.size();
     size_t n = 0;
@@ -112,8 +113,8 @@ bool has_cut(const std::string &text) {
     return false;
 }
 
-// False if a special token may reach over a place where texts are cut, stands for two texts, or takes a part of a
-// character, whose rest llama.cpp replaces by more bytes than there were.
+// Returns false if texts cannot be cut because of this special token: it may reach over a place where texts are cut, it
+// stands for two texts, or it takes a part of a character, whose rest llama.cpp replaces by more bytes than there were.
 bool take_special(const std::string &text, int attr, int32_t token, Vocabulary *known) {
     const size_t n_letters = count_letters(text);
     if (text.empty() || (attr & kStrips) || has_cut(text) || !utf8_is_valid(text.data(), text.size())) return false;
@@ -124,7 +125,7 @@ bool take_special(const std::string &text, int attr, int32_t token, Vocabulary *
     return true;
 }
 
-bool look_through(const llama_vocab *vocab, Vocabulary *known) {
+bool read_tokens(const llama_vocab *vocab, Vocabulary *known) {
     known->n_bytes.resize(llama_vocab_n_tokens(vocab));
     for (int32_t i = 0; i < llama_vocab_n_tokens(vocab); i++) {
         const int attr = llama_vocab_get_attr(vocab, i);
@@ -146,22 +147,22 @@ bool Vocabulary::may_have_control(const char *bytes, size_t n) const {
 }
 
 FileId file_id(const std::string &path) {
-    struct stat found{};
-    if (stat(path.c_str(), &found) != 0) return {};
-    return {found.st_dev, found.st_ino, static_cast<uint64_t>(found.st_size), found.st_mtim.tv_sec,
-            found.st_mtim.tv_nsec};
+    struct stat status{};
+    if (stat(path.c_str(), &status) != 0) return {};
+    return {status.st_dev, status.st_ino, static_cast<uint64_t>(status.st_size), status.st_mtim.tv_sec,
+            status.st_mtim.tv_nsec};
 }
 
 void Vocabulary::read_merges(const std::string &path, const FileId &file) {
     reader_ = std::thread([this, path, file] {
         try {
-            std::unique_ptr<const Merges> found = Merges::read(vocab, path);
+            std::unique_ptr<const Merges> merges = Merges::read(vocab, path);
             const FileId now = file_id(path);
-            if (memcmp(&now, &file, sizeof(file)) != 0) return; // these may be another model's
-            read_ = std::move(found);
+            if (memcmp(&now, &file, sizeof(file)) != 0) return; // the merges may belong to another model
+            read_ = std::move(merges);
             merges_.store(read_.get(), std::memory_order_release);
         } catch (const std::exception &) {
-            // No memory: llama.cpp is asked for all words that are not known.
+            // Memory ran out: llama.cpp tokenizes all words that are not cached.
         }
     });
 }
@@ -185,7 +186,7 @@ void vocabulary_add(const llama_model *model, const std::string &path, const Fil
     add_ends(known.get());
     known->is_deep = is_deep(model);
     known->special = std::make_unique<SpecialTokens>(known->vocab);
-    known->has_words = may_cut && can_cut(model, overrides) && look_through(known->vocab, known.get());
+    known->has_words = may_cut && can_cut(model, overrides) && read_tokens(known->vocab, known.get());
     const std::lock_guard<std::mutex> lock(changing);
     known->id = ++last_id;
     for (Place &place : places) {
@@ -197,7 +198,7 @@ void vocabulary_add(const llama_model *model, const std::string &path, const Fil
         return;
     }
 } catch (const std::exception &) {
-    // No memory or no thread is left: texts are then tokenized as a whole, or llama.cpp is asked for unknown words.
+    // No memory or no thread was left: llama.cpp tokenizes the texts, or the words that are not cached.
 }
 
 void vocabulary_remove(const llama_model *model) {

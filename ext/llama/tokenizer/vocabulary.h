@@ -1,6 +1,6 @@
-/* What must be known of a model's vocabulary to tokenize its texts in parts.
+/* The facts about a model's vocabulary that are needed to tokenize its texts in parts.
  *
- * Owns: the decision for which vocabularies texts can be cut into words. Threads: any; one is asked for only while its model is open.
+ * Owns: the decision which vocabularies allow texts to be cut into words. Threads: any, while the model is open.
  */
 #ifndef LLAMAD_VOCABULARY_H
 #define LLAMAD_VOCABULARY_H
@@ -17,7 +17,7 @@
 #include <thread>
 #include <vector>
 
-/* Tells a file from another that was put in its place. */
+/* Identifies a file, so that a replaced one is noticed. */
 struct FileId {
     uint64_t device, inode, size;
     int64_t seconds, nanoseconds; /* when it was last written to */
@@ -26,18 +26,18 @@ FileId file_id(const std::string &path);
 
 struct Vocabulary {
     const llama_vocab *vocab;
-    uint32_t id;                /* from 1 on, never given twice */
-    llama_token before, behind; /* that are added to texts; -1: none */
-    bool is_deep;               /* how deep llama.cpp's calls go depends on the text (llama_tokenize.cpp) */
-    bool has_words = false;     /* its texts can be cut into words; else nothing below is known */
+    uint32_t id;                /* counts from 1 and is never reused */
+    llama_token before, behind; /* tokens that are added before and after a text; -1: none */
+    bool is_deep;               /* llama.cpp recurses as deep as the text is long (llama_tokenize.cpp) */
+    bool has_words = false;     /* texts can be cut into words; if not, only `special` below is set */
     std::unique_ptr<const SpecialTokens> special;
-    bool begins_control[256] = {}; /* the bytes that control tokens begin with */
-    bool begins_plain[256] = {};   /* and those of special tokens that a plain word may hold (merges.h) */
-    std::vector<uint8_t> n_bytes;  /* of text that a token stands for; 0: not known */
+    bool begins_control[256] = {}; /* the first bytes of control tokens */
+    bool begins_plain[256] = {};   /* the first bytes of special tokens that a plain word may contain (merges.h) */
+    std::vector<uint8_t> n_bytes;  /* length of the text that a token stands for; 0: unknown */
 
     bool may_have_control(const char *bytes, size_t n) const;
 
-    /* Null until they have been read, which a thread of its own does, and where there are none. */
+    /* Null if there are none, and until a separate thread has read them. */
     const Merges *merges() const { return merges_.load(std::memory_order_acquire); }
     void read_merges(const std::string &path, const FileId &file);
     ~Vocabulary();
@@ -48,16 +48,16 @@ struct Vocabulary {
     std::thread reader_;
 };
 
-/* Null if no memory was left for it. Valid as long as the model is open. */
+/* Returns null if memory ran out for it. The result is valid as long as the model is open. */
 const Vocabulary *vocabulary_of(const llama_vocab *vocab);
 
-/* `file` is what the path led to before the model was loaded from it. `may_cut` into words, which needs to know how
- * llama.cpp's tokenizers work. */
+/* `file` identifies the file before the model was loaded from it. `may_cut` allows cutting into words, which relies on
+ * knowledge of llama.cpp's tokenizers. */
 void vocabulary_add(const llama_model *model, const std::string &path, const FileId &file,
                     const llama_model_kv_override *overrides, bool may_cut);
-void vocabulary_remove(const llama_model *model); /* before it is freed */
+void vocabulary_remove(const llama_model *model); /* call before the model is freed */
 
-/* Whether every text is cut between these two. */
+/* Whether every text is cut between these two characters. */
 inline bool is_cut(char left, char right) { return right == ' ' && left > ' ' && left < 127; }
 
 #endif

@@ -1,16 +1,16 @@
-// Tokens of texts, word by word out of a cache. Threads: any; each has a cache of its own. Exceptions are llama.cpp's
-// and memory's, and the caller's to catch.
+// Tokenizes texts word by word, with a cache. Threads: any; each has its own cache. Exceptions (llama.cpp's, or no
+// memory) go to the caller.
 //
-// Tokenizers of GPT-2's kind cut a text into words by regular expressions, and merge within words only. All those
-// that vocabulary.cpp lists cut between a printable character of ASCII and a space behind it, wherever these stand:
-// no alternative of theirs goes on there, and none looks back. What lies between two such places (here: a word) is
-// therefore tokenized the same alone, within the text or beside other words, unless one of the special tokens, which
-// are looked for before anything is cut, reaches over such a place.
+// Tokenizers like GPT-2's cut a text into words by regular expressions, and merge only within words. All those that
+// vocabulary.cpp lists cut between a printable ASCII character and a space after it, wherever these are: no alternative
+// of their expressions matches across that place, and none looks back. The text between two such places (called a word
+// here) therefore has the same tokens alone, within the text or beside other words. The exception are special tokens
+// that reach over such a place, because they are searched before anything is cut.
 //
-// Of a word that is not known yet they make one piece if it has one space at most, before capital letters and then
-// small ones, and one more of the signs behind these; it is put together here (merges.cpp). For all others of a text
-// llama.cpp is asked in one call, for a call alone may cost more than ten words (some pre-tokenizers compile their
-// expressions each time), and they are told apart by the bytes that each token stands for.
+// A new word is tokenized here (merges.cpp) if it is plain: at most one space, then capital letters, then small
+// letters, then signs. The tokenizer makes one piece of the letters with the space, and one of the signs. All other new
+// words of a text go to llama.cpp in one call, because a call can cost more than ten words (some pre-tokenizers compile
+// their expressions each time). The tokens are then assigned to the words by the number of bytes that each stands for.
 #include "words.h"
 
 #include "../shim.h"
@@ -29,36 +29,36 @@ namespace {
 
 constexpr int kWordBytes = 22;
 constexpr int kWordTokens = 9;
-constexpr uint32_t kSets = 1 << 13;    // of two words each
-constexpr size_t kKeptBytes = 1 << 16; // of buffers, from text to text
+constexpr uint32_t kSets = 1 << 13;    // sets of two words
+constexpr size_t kKeptBytes = 1 << 16; // a larger buffer is freed after its text
 
 struct alignas(64) Entry {
-    uint32_t key; // of the vocabulary and of how special tokens are taken; 0: empty
+    uint32_t key; // made of the vocabulary's id and parse_special; 0: empty
     uint8_t n_bytes;
     uint8_t n_tokens;
     char bytes[kWordBytes];
     int32_t tokens[kWordTokens];
 
-    bool is_of(uint32_t wanted, const char *word, int32_t n) const {
-        return key == wanted && n_bytes == n && memcmp(bytes, word, n) == 0;
+    bool is_of(uint32_t text_key, const char *word, int32_t n) const {
+        return key == text_key && n_bytes == n && memcmp(bytes, word, n) == 0;
     }
 };
-static_assert(sizeof(Entry) == 64, "an entry is a line of the processor's cache");
+static_assert(sizeof(Entry) == 64, "an entry fills one cache line");
 
 struct Miss {
     int32_t at, n_bytes; // in the text
-    int32_t n_before;    // tokens of known words before it
+    int32_t n_before;    // tokens in `known` before it
     int32_t n_tokens;
 };
 
-// What a thread keeps from text to text.
+// What a thread keeps between texts: its cache and its buffers.
 struct Desk {
-    Entry entries[kSets][2] = {}; // the newer first
-    std::vector<int32_t> known;   // tokens of known words, in the text's order
-    std::vector<int32_t> asked;   // of the others
+    Entry entries[kSets][2] = {}; // the newer entry first
+    std::vector<int32_t> known;   // tokens of words that need no llama.cpp, in text order
+    std::vector<int32_t> asked;   // tokens of the other words, from llama.cpp
     std::vector<Miss> misses;
-    std::string joined; // the words that are not known
-    size_t n_asked = 0; // bytes of such in the parts of the last text so far
+    std::string joined; // the words that go to llama.cpp
+    size_t n_asked = 0; // bytes of the current text that went to llama.cpp so far
 };
 
 Desk *desk_of_this_thread() {
@@ -67,13 +67,13 @@ Desk *desk_of_this_thread() {
     return desk.get();
 }
 
-// Empties a buffer; one that a long text has made large is given back.
+// Empties a buffer, and frees it if a long text has made it large.
 template <typename T> void clear(T &buffer) {
     if (buffer.capacity() * sizeof(buffer[0]) > kKeptBytes) T().swap(buffer);
     buffer.clear();
 }
 
-// The thread's desk, for one text.
+// The thread's desk, in use for one text. The destructor empties its buffers.
 struct Sitting {
     Desk *desk = desk_of_this_thread();
 
@@ -86,7 +86,7 @@ struct Sitting {
     }
 };
 
-// Up to where the word goes that begins at `at`.
+// Returns the end of the word that begins at `at`.
 int32_t word_end(const char *text, int32_t n, int32_t at) {
     for (int32_t i = at + 1; i < n; i++) {
         if (is_cut(text[i - 1], text[i])) return i;
@@ -110,7 +110,7 @@ struct Text {
         return entries[0].is_of(key, bytes, n) ? &entries[0] : entries[1].is_of(key, bytes, n) ? &entries[1] : nullptr;
     }
 
-    // Puts a plain word together; false if it is none, or may hold a special token.
+    // Tokenizes a plain word by its merges. Returns false if the word is not plain, or may contain a special token.
     bool put_together(const char *word, int32_t n) const {
         const Merges *merges = vocabulary->merges();
         int32_t tokens[kWordBytes], at = 0, n_letters, n_tokens, n_more;
@@ -134,7 +134,7 @@ struct Text {
         return true;
     }
 
-    // The words that are known go to desk->known, the others to desk->misses and desk->joined.
+    // Puts the tokens of known words into desk->known, and the other words into desk->misses and desk->joined.
     void look_up(const char *text, int32_t n) const {
         for (int32_t at = 0, end; at < n; at = end) {
             end = word_end(text, n, at);
@@ -149,21 +149,23 @@ struct Text {
         }
     }
 
-    // Asks llama.cpp for the words that are not known; false if its tokens cannot be told apart.
+    // Tokenizes the words that are not known with llama.cpp. Returns false if the tokens cannot be assigned to words.
     bool ask() const {
         const std::string &joined = desk->joined;
         const auto n = static_cast<int32_t>(joined.size());
-        if (!utf8_is_valid(joined.data(), joined.size())) return false; // a token may stand for what replaces a byte
+        if (!utf8_is_valid(joined.data(), joined.size()))
+            return false; // a token may stand for U+FFFD, which replaces bytes
         const bool parse = parse_special && vocabulary->may_have_control(joined.data(), joined.size());
-        desk->asked.resize(joined.size()); // each stands for a byte at least
-        const int32_t found = ask_llama(*vocabulary, joined.data(), n, desk->asked.data(), n, false, parse);
-        if (found < 0) return false;
-        desk->asked.resize(found);
-        return tell_apart();
+        desk->asked.resize(joined.size()); // each token stands for at least one byte
+        const int32_t n_tokens = ask_llama(*vocabulary, joined.data(), n, desk->asked.data(), n, false, parse);
+        if (n_tokens < 0) return false;
+        desk->asked.resize(n_tokens);
+        return assign_tokens();
     }
 
-    // Bytes that a vocabulary has no token for are left out by llama.cpp: then there are not enough.
-    bool tell_apart() const {
+    // Counts the tokens of each word by their bytes. Returns false if that fails: llama.cpp leaves out bytes that the
+    // vocabulary has no token for.
+    bool assign_tokens() const {
         size_t at = 0;
         for (Miss &miss : desk->misses) {
             int32_t n_bytes = 0;
@@ -210,7 +212,7 @@ struct Text {
     }
 };
 
-// What llama_tokenize would return, in the last argument; false where the text must be asked for as a whole.
+// Sets *result to what llama_tokenize would return. Returns false if llama.cpp must tokenize the whole text.
 bool tokenize_words(const Vocabulary &vocabulary, const char *text, int32_t n_text, int32_t *tokens, int32_t n_max,
                     bool add_special, bool parse_special, int32_t *result) {
     const Sitting sitting;
@@ -229,7 +231,7 @@ bool tokenize_words(const Vocabulary &vocabulary, const char *text, int32_t n_te
     int32_t *out = tokens;
     if (begins) *out++ = vocabulary.before;
     out = words.write(out);
-    // One that the text has itself: llama.cpp warns of it.
+    // The text itself begins or ends with that token: llama.cpp warns about it.
     if (add_special && (tokens[begins] == vocabulary.before || out[-1] == vocabulary.behind)) return false;
     if (ends) *out = vocabulary.behind;
     *result = static_cast<int32_t>(n);

@@ -1,4 +1,4 @@
-/* Tokens of texts, word by word out of a cache, where that gives what llama.cpp gives for the whole.
+/* Tokenizes texts word by word with a cache, if the result is that of llama.cpp for the whole text.
  *
  * Owns: the caches, one for each thread that tokenizes.
  */
@@ -10,10 +10,10 @@
 
 #include <cstdint>
 
-/* Before each text, of whose parts the bytes that llama.cpp is asked for are counted (llamad_words_asked). */
+/* Call before each text: restarts the count of bytes that go to llama.cpp (llamad_words_asked). */
 void words_begin();
 
-/* As llama_tokenize. */
+/* Like llama_tokenize. */
 int32_t words_tokenize(const Vocabulary &vocabulary, const char *text, int32_t n_text, int32_t *tokens, int32_t n_max,
                        bool add_special, bool parse_special);
 
