@@ -1,5 +1,5 @@
-// A grammar as automata: one nondeterministic automaton over bytes for each rule, where an edge may also call
-// another rule. Made once by compiler.cpp, then only read, from any thread.
+// The automata of a grammar: one nondeterministic automaton over bytes for each rule. An edge may also call another
+// rule. compiler.cpp makes them once; after that they are only read, from any thread.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@
 namespace llamad {
 
 enum class Step : uint8_t {
-    Free,     // costs nothing
+    Free,     // consumes nothing
     Bytes,    // one byte of the classes low..high
-    Call,     // the rule `value`, then on at the target
-    Token,    // exactly the token `value`, at a token's beginning
+    Call,     // the rule `value`; continue at the target
+    Token,    // exactly the token `value`, as a whole
     NotToken, // any token but `value`
 };
 
@@ -26,20 +26,20 @@ struct Edge {
 
 struct AutomatonRule {
     uint32_t entry, end; // states
-    uint32_t rank;       // a rule that can call another before any byte has the lower rank
+    uint32_t rank;       // lower than that of every rule it can call before any byte
 };
 
 struct Automaton {
-    std::vector<uint32_t> first_edge; // of each state; one more at the end
+    std::vector<uint32_t> first_edge; // index of each state's first edge; one more entry at the end
     std::vector<Edge> edges;
-    std::vector<uint8_t> is_end; // of each state: its rule is complete here
+    std::vector<uint8_t> is_end; // for each state: whether its rule is complete here
     std::vector<AutomatonRule> rules;
     uint32_t root = 0;
-    uint8_t class_of[256] = {}; // bytes that no edge tells apart share a class
+    uint8_t class_of[256] = {}; // bytes that all edges treat alike share a class
     uint32_t n_classes = 1;
 };
 
-// Throws GrammarError: left recursion, or more states than the limits allow.
+// Throws GrammarError on left recursion, or if there are more states than the limits allow.
 Automaton compile(const Syntax &syntax, const Limits &limits);
 
 } // namespace llamad

@@ -1,8 +1,8 @@
-// Owns: from the tree to the automata. Runs on a worker thread; its recursion is as deep as groups nest.
+// Owns: the way from the syntax tree to the automata. Runs on a worker thread; it recurses as deep as groups nest.
 //
-// A repetition of something large calls it as a rule of its own instead of copying it, so the size of the automata
-// stays linear in the size of the text and the numbers in braces. Rules that can be empty are passed by a free edge
-// beside each call; after that no call ever ends without a byte, which the machine relies on.
+// A repetition of something large calls it as a separate rule instead of copying it, so the size of the automata is
+// linear in the size of the text and the numbers in braces. A call of a rule that can be empty gets a free edge beside
+// it, so the machine may rely on every call consuming at least one byte.
 #include <algorithm>
 #include <array>
 #include <map>
@@ -14,7 +14,7 @@
 namespace llamad {
 namespace {
 
-constexpr uint64_t COPY_STATES_MAX = 512; // a repetition below this size is written out
+constexpr uint64_t COPY_STATES_MAX = 512; // a smaller repetition is written out as copies
 
 struct RawEdge {
     uint32_t from;
@@ -63,7 +63,7 @@ class Compiler {
         raw_.push_back({from, {to, value, step, low, high}});
     }
 
-    // States that a written-out copy of each expression takes. Children come before their parents.
+    // Counts the states that a copy of each expression takes. Children come before their parents.
     void measure() {
         const auto &all = syntax_.expressions;
         sizes_.resize(all.size());
@@ -122,11 +122,11 @@ class Compiler {
         bool as_call = (sizes_[child] + 1) * copies(one) > COPY_STATES_MAX && sizes_[child] > 1;
         uint32_t rule = 0;
         if (as_call) {
-            // Once for all copies of this repetition: where repetitions nest, copies multiply.
-            auto [found, is_new] = rule_of_.emplace(child, 0);
+            // One rule serves all copies of this repetition, because nested repetitions multiply their copies.
+            auto [entry, is_new] = rule_of_.emplace(child, 0);
             if (is_new) {
                 rule = new_rule();
-                found->second = rule;
+                entry->second = rule;
                 build(child, out_.rules[rule].entry, out_.rules[rule].end);
             }
             rule = rule_of_.at(child);
@@ -135,7 +135,7 @@ class Compiler {
             if (as_call) connect(a, b, Step::Call, rule);
             else build(child, a, b);
         };
-        uint32_t at = new_state(); // its own: nothing else may come to lead into the loop
+        uint32_t at = new_state(); // a new state, so that no other edge leads into the loop
         connect(from, at, Step::Free);
         for (uint32_t i = 0; i < one.min; i++) {
             uint32_t next = new_state();
@@ -168,7 +168,7 @@ class Compiler {
         for (auto [low, high] : ranges) split(low, high, from, to);
     }
 
-    // Ranges of equal length in UTF-8 whose bytes are ranges themselves.
+    // Splits a range into ranges whose characters have equally many UTF-8 bytes, and whose bytes are ranges too.
     void split(uint32_t low, uint32_t high, uint32_t from, uint32_t to) {
         static constexpr uint32_t LAST[] = {0x7F, 0x7FF, 0xFFFF};
         for (uint32_t last : LAST) {
@@ -207,18 +207,18 @@ class Compiler {
                 connect(from, to, Step::Bytes, 0, a, b);
                 return;
             }
-            auto [found, is_new] = tails_.emplace(std::make_tuple(a, b, to), 0);
+            auto [tail, is_new] = tails_.emplace(std::make_tuple(a, b, to), 0);
             if (is_new) {
-                found->second = new_state();
-                connect(found->second, to, Step::Bytes, 0, a, b);
+                tail->second = new_state();
+                connect(tail->second, to, Step::Bytes, 0, a, b);
             }
-            to = found->second;
+            to = tail->second;
         }
     }
 
     // --- dead ends ---
 
-    // Takes out every edge that leads where nothing can ever follow (an empty class stops a whole branch), so that
+    // Removes every edge into a state from which no end can be reached (an empty class blocks a whole branch), so that
     // a text is never led into a dead end.
     void drop_blocked() {
         std::vector<std::vector<uint32_t>> into(n_states_), callers(out_.rules.size());
@@ -262,7 +262,7 @@ class Compiler {
     // --- rules that can be empty, left recursion ---
 
     void pass_empty_rules() {
-        // The states from which a rule's end is reached for nothing, found backwards from the ends.
+        // The states from which the end of a rule is reached without a byte, searched backwards from the ends.
         std::vector<std::vector<uint32_t>> into(n_states_), callers(out_.rules.size());
         std::vector<uint32_t> rule_of_entry(n_states_, UINT32_MAX), todo;
         for (uint32_t i = 0; i < raw_.size(); i++) {
@@ -307,7 +307,7 @@ class Compiler {
         for (const AutomatonRule &rule : out_.rules) out_.is_end[rule.end] = 1;
     }
 
-    // The rules that a rule can call before any byte.
+    // Returns the rules that a rule can call before any byte.
     std::vector<uint32_t> first_calls(uint32_t rule, std::vector<uint32_t> &seen, std::vector<uint32_t> &stack) {
         std::vector<uint32_t> calls;
         stack.assign(1, out_.rules[rule].entry);
@@ -327,7 +327,7 @@ class Compiler {
     }
 
     [[noreturn]] void refuse_recursion(uint32_t rule) {
-        // Rules beyond the named ones were made for repetitions; the reader knows the named ones only.
+        // Rules beyond the named ones were made for repetitions; users know only the named ones.
         std::string name = rule < syntax_.rules.size() ? syntax_.rules[rule].name : "";
         Place place = rule < syntax_.rules.size() ? syntax_.rules[rule].defined : Place{};
         throw GrammarError{place, "left recursion: rule " + name + " can begin with itself"};
@@ -404,7 +404,7 @@ class Compiler {
     Automaton out_;
     std::vector<RawEdge> raw_;
     std::vector<uint64_t> sizes_;
-    std::unordered_map<uint32_t, uint32_t> rule_of_; // of an expression that is called instead of copied
+    std::unordered_map<uint32_t, uint32_t> rule_of_; // the rule of an expression that is called instead of copied
     std::map<std::tuple<uint8_t, uint8_t, uint32_t>, uint32_t> tails_;
     uint32_t n_states_ = 0;
     Place place_;

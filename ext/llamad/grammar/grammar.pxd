@@ -1,4 +1,4 @@
-# Grammars for compiled code: a task's matcher by the number of its grammar. The work is C++ (grammar/machine.hpp).
+# Grammars for compiled code: opens a task's matcher by the number of its grammar. The C++ does the work (machine.hpp).
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 cdef extern from "llamad/grammar/grammar_api.h" nogil:

@@ -1,7 +1,7 @@
 # distutils: language = c++
 # distutils: sources = ext/llamad/grammar/*.cpp
-# Owns: grammars as Python objects, and the calls that the engine makes on a task's matcher. Compiling lets the GIL go
-# and belongs on a worker thread; the engine side never sees Python.
+# Owns: grammars as Python objects, and the calls that the engine makes on a task's matcher. Compiling releases the GIL
+# and belongs on a worker thread; the engine side never touches Python.
 from libc.stdint cimport INT32_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 
@@ -39,7 +39,7 @@ cdef extern from "llamad/grammar/grammar_api.h" nogil:
 # --- for the engine -------------------------------------------------------------------------------------------
 
 cdef llamad_matcher *matcher_open(uint64_t grammar_id) noexcept nogil:
-    """A matcher at the beginning of a grammar, or NULL."""
+    """Return a matcher at the start of a published grammar, or NULL."""
     return llamad_matcher_open_published(grammar_id)
 
 
@@ -48,7 +48,7 @@ cdef void matcher_close(llamad_matcher *matcher) noexcept nogil:
 
 
 cdef void matcher_set_allowance(llamad_matcher *matcher, int64_t n) noexcept nogil:
-    """So many edges of work for the calls to come, then LLAMAD_GRAMMAR_E_LATER; below 0: no such limit."""
+    """Limit the work of the next calls to n edges; beyond it they return LLAMAD_GRAMMAR_E_LATER. Below 0: no limit."""
     llamad_matcher_set_allowance(matcher, n)
 
 
@@ -75,7 +75,7 @@ cdef int32_t matcher_mask(llamad_matcher *matcher, float *logits) noexcept nogil
 # --- for Python -----------------------------------------------------------------------------------------------
 
 class GrammarError(ValueError):
-    """A grammar that cannot be used. line and column count from 1; 0 when it is not about a place."""
+    """A grammar that cannot be used. line and column count from 1; both are 0 if the error has no place."""
 
     def __init__(self, line: int, column: int, reason: str) -> None:
         where = f"line {line}, column {column}: " if line else ""
@@ -86,11 +86,11 @@ class GrammarError(ValueError):
 
 
 class GrammarTooMuch(ValueError):
-    """A text took more room or work than a grammar is given."""
+    """A text needs more memory or work than a grammar may use."""
 
 
 class GrammarLater(Exception):
-    """A call took more work than its allowance."""
+    """A call needs more work than its allowance."""
 
 
 ctypedef struct Words:
@@ -99,15 +99,15 @@ ctypedef struct Words:
 
 
 cdef int32_t _find_token(void *arg, const char *text, int32_t n) noexcept nogil:
-    """The one token that a text is; arg is its Words."""
+    """Return the token whose text this is, or -1 if it is not exactly one token; arg points to Words."""
     cdef Words *words = <Words *>arg
     cdef int32_t tokens[2]
     return tokens[0] if words.table.tokenize(words.handle, text, n, tokens, 2, 0, 1, NULL) == 1 else -1
 
 
 cdef class Pieces:
-    """The vocabulary as grammars read it: every token with its text, special ones too, as a tree of bytes.
-    Made once for a model, on a worker: it takes a moment for a large vocabulary."""
+    """The texts of all tokens, including special ones, as a tree of bytes. Grammars need it to match tokens.
+    It is made once per model, on a worker thread, because that takes a moment for a large vocabulary."""
     cdef llamad_trie *trie
     cdef char *bytes
     cdef uint32_t *offsets
@@ -145,9 +145,9 @@ cdef class Pieces:
 
 
 cdef class Grammar:
-    """A compiled GBNF text. Immutable to Python; shared by every task that names it.
+    """A compiled GBNF text. It is immutable to Python and shared by every task that names it.
 
-    With `pieces` it may refer to tokens and be used by tasks; without, it can only judge bytes."""
+    With `pieces` it may refer to tokens and be used by tasks; without, it can only check bytes."""
     cdef llamad_grammar *grammar
     cdef Pieces pieces
     cdef readonly uint64_t id
@@ -183,15 +183,15 @@ cdef class Grammar:
 
     @property
     def n_bytes(self) -> int:
-        """Memory it takes, with what it has learned so far."""
+        """The memory that it takes, including everything it has cached so far."""
         return llamad_grammar_bytes(self.grammar)
 
     def accepts(self, data: bytes) -> bool:
-        """Whether this is a whole text of the grammar."""
+        """Return whether the bytes are a complete text of the grammar."""
         return self._judge(data, True)
 
     def accepts_prefix(self, data: bytes) -> bool:
-        """Whether a text of the grammar may begin so."""
+        """Return whether a text of the grammar can begin with these bytes."""
         return self._judge(data, False)
 
     def _judge(self, data: bytes, whole: bool) -> bool:
@@ -209,7 +209,7 @@ cdef class Grammar:
 
 
 cdef class Matcher:
-    """One place in a grammar, in the hand of a test or a measurement. Tasks have theirs in the engine."""
+    """A position in a grammar, for tests and benchmarks. The matchers of tasks are in the engine."""
     cdef llamad_matcher *matcher
     cdef Grammar grammar
 
@@ -225,7 +225,7 @@ cdef class Matcher:
         llamad_matcher_close(self.matcher)
 
     def set_allowance(self, n: int) -> None:
-        """Work for the calls to come, in edges; with it they raise GrammarLater. Below 0: without limit."""
+        """Limit the work of the next calls to n edges; beyond it they raise GrammarLater. Below 0: no limit."""
         llamad_matcher_set_allowance(self.matcher, n)
 
     def cancel(self) -> None:
@@ -239,11 +239,11 @@ cdef class Matcher:
         return _checked(llamad_matcher_allows(self.matcher, token)) == 1
 
     def accept(self, token: int) -> bool:
-        """False, and nothing changed, when the token does not fit."""
+        """Advance by a token; return False, and change nothing, if the token does not fit."""
         return _checked(llamad_matcher_accept(self.matcher, token)) == 0
 
     def mask(self, float[::1] logits) -> int:
-        """Sets what may not come next to -inf; how many may."""
+        """Set the logits of tokens that may not come next to -inf; return how many tokens may."""
         assert logits.shape[0] == self.grammar.pieces.vocab.n_vocab
         cdef int32_t code
         with nogil:
@@ -251,7 +251,7 @@ cdef class Matcher:
         return _checked(code)
 
     def bits(self) -> bytes:
-        """What may come next: a bit for each token, the first token the lowest."""
+        """Return the tokens that may come next: a bit for each token, the first in the lowest bit."""
         n = (self.grammar.pieces.vocab.n_vocab + 63) // 64 * 8
         out = PyBytes_FromStringAndSize(NULL, n)
         _checked(llamad_matcher_bits(self.matcher, <uint64_t *>PyBytes_AS_STRING(out)))
@@ -260,9 +260,9 @@ cdef class Matcher:
 
 cdef int32_t _checked(int32_t code) except? -1:
     if code == LLAMAD_GRAMMAR_E_TOO_MUCH:
-        raise GrammarTooMuch("the text takes more room or work than a grammar is given")
+        raise GrammarTooMuch("the text needs more memory or work than a grammar may use")
     if code == LLAMAD_GRAMMAR_E_LATER:
-        raise GrammarLater("the call takes more work than its allowance")
+        raise GrammarLater("the call needs more work than its allowance")
     if code == LLAMAD_GRAMMAR_E_MEMORY:
         raise MemoryError()
     return code

@@ -1,4 +1,5 @@
-// Owns: the C face (grammar_api.h), the lock and the room of a grammar, and what it keeps. See machine.hpp for how it works.
+// Owns: the C interface (grammar_api.h), a grammar's lock, and the limits of what it caches. machine.hpp explains the
+// rest.
 #include "grammar_api.h"
 
 #include <algorithm>
@@ -34,21 +35,21 @@ using namespace llamad;
 
 namespace {
 
-// What a grammar may keep to be faster next time; past it the oldest knowledge goes.
+// Memory that a grammar may use to cache places and masks; beyond it, caches are cleared.
 constexpr size_t PLACES_BYTES_MAX = 4u << 20;
 constexpr size_t MASKS_BYTES_MAX = 8u << 20;
-// Work (in edges, about 40 ns each) that a matcher may do at once, and what each token adds to it. A grammar that
-// needs more for long would keep the grammar threads to itself: its task ends. The first mask of a JSON grammar takes
-// 100,000 at a vocabulary of 128,256; those after it a fraction, or nothing.
+// Work (in edges, about 40 ns each) that a matcher may have saved up, and what each token adds. A grammar that needs
+// more for long would block the grammar threads, so its task ends. The first mask of a JSON grammar takes 100,000 edges
+// with a vocabulary of 128,256; later ones take a fraction of that, or nothing.
 constexpr int64_t WORK_MAX = 2000000;
 constexpr int64_t WORK_EACH_TOKEN = 100000;
-// How long a call with an allowance waits for another: as long as one that finds its answer known may take.
+// How long a call with an allowance waits for another call: as long as a call with a cached result may take.
 constexpr std::chrono::microseconds WAIT_LIMITED{100};
-constexpr std::chrono::microseconds WAIT_CANCELLED{1000}; // how soon one that waits hears that it need not
-constexpr size_t FREED_AT_ONCE = 1u << 20; // a larger grammar takes milliseconds to free: beside whoever dropped it
+constexpr std::chrono::microseconds WAIT_CANCELLED{1000}; // how often a waiting call checks whether it was cancelled
+constexpr size_t FREED_AT_ONCE = 1u << 20; // freeing a larger grammar takes milliseconds, so a thread does it
 
-// Where a matcher stands. The grammar knows it too, because compacting renumbers places; so a matcher can leave
-// without the grammar's lock.
+// The place where a matcher stands. The grammar has a list of them, because compacting renumbers places. A matcher sets
+// is_left when it closes, which needs no lock.
 struct Stand {
     uint32_t place;
     std::atomic<bool> is_left{false};
@@ -66,14 +67,14 @@ struct llamad_grammar {
     const Automaton automaton;
     std::atomic<int32_t> n_holds{1};
     std::atomic<int32_t> n_matchers{0};
-    std::atomic<size_t> n_bytes{0}; // of what follows, as it was when last touched
-    std::timed_mutex mutex;         // of all that follows
+    std::atomic<size_t> n_bytes{0}; // memory of the fields below, after the last call
+    std::timed_mutex mutex;         // protects all fields below
     Machine machine;
     std::vector<std::shared_ptr<Stand>> stands;
-    size_t n_stands_max = 16;                                        // then those that were left go
+    size_t n_stands_max = 16;                                        // beyond it, closed matchers' stands are removed
     std::unordered_map<uint32_t, std::shared_ptr<const Mask>> masks; // by place
     size_t masks_bytes = 0;
-    const size_t room_start; // its first place alone may be large
+    const size_t room_start; // its first place alone can be large
     size_t room;
 };
 
@@ -83,7 +84,7 @@ struct llamad_matcher {
     int64_t work_left = WORK_MAX;
     int64_t allowance = -1;
     std::atomic<bool> is_cancelled{false};
-    std::shared_ptr<Stand> at = nullptr; // from the first call on
+    std::shared_ptr<Stand> at = nullptr; // set by the first call
 };
 
 namespace {
@@ -103,7 +104,7 @@ void take_stand(llamad_matcher *matcher) {
     matcher->at = std::move(stand);
 }
 
-// As lock.try_lock_for(). GCC's ThreadSanitizer does not see that one, and would take what it guards for unguarded.
+// The same as lock.try_lock_for(). GCC's ThreadSanitizer does not know that one, and would report false data races.
 bool try_lock_for(std::unique_lock<std::timed_mutex> &lock, std::chrono::microseconds limit) {
 #ifdef __SANITIZE_THREAD__
     const auto t_end = std::chrono::steady_clock::now() + limit;
@@ -117,7 +118,7 @@ bool try_lock_for(std::unique_lock<std::timed_mutex> &lock, std::chrono::microse
 #endif
 }
 
-// False where it should not wait any longer.
+// Takes the lock. Returns false if the call should not wait any longer.
 bool lock_for(llamad_matcher *matcher, std::unique_lock<std::timed_mutex> &lock) {
     if (lock.try_lock()) return true;
     if (matcher->allowance >= 0) return try_lock_for(lock, WAIT_LIMITED);
@@ -127,7 +128,7 @@ bool lock_for(llamad_matcher *matcher, std::unique_lock<std::timed_mutex> &lock)
     return true;
 }
 
-// Runs fn with the grammar's lock and the matcher's work; turns what it throws into codes.
+// Runs fn under the grammar's lock and within the matcher's work limit. Turns exceptions into codes.
 template <class Fn> int32_t locked(llamad_matcher *matcher, Fn fn) {
     llamad_grammar *grammar = matcher->grammar;
     bool is_limited = matcher->allowance >= 0;
@@ -135,7 +136,7 @@ template <class Fn> int32_t locked(llamad_matcher *matcher, Fn fn) {
     std::unique_lock<std::timed_mutex> lock(grammar->mutex, std::defer_lock);
     if (!lock_for(matcher, lock)) return too_much;
     Machine &machine = grammar->machine;
-    if (is_limited && machine.bytes() > grammar->room) return too_much; // making room takes long
+    if (is_limited && machine.bytes() > grammar->room) return too_much; // compacting takes too long for a limited call
     int64_t work = is_limited ? std::min(matcher->work_left, matcher->allowance) : matcher->work_left;
     machine.work_left = work;
     machine.cancelled = &matcher->is_cancelled;
@@ -163,11 +164,11 @@ void make_room(llamad_grammar *grammar) {
         for (auto &stand : grammar->stands) kept.push_back(&stand->place);
         grammar->machine.compact(kept);
     } catch (const std::bad_alloc &) {
-        return; // all is as it was; the limit of what places may take still holds
+        return; // nothing has changed, and BYTES_MAX still limits the places
     }
     grammar->masks.clear();
     grammar->masks_bytes = 0;
-    // What is in use may be much by itself: the next time comes when as much again has been learned.
+    // What is in use may be large by itself, so the next compaction waits until the size has more than doubled.
     grammar->room = PLACES_BYTES_MAX + 2 * grammar->machine.bytes();
 }
 
@@ -236,7 +237,7 @@ llamad_grammar *llamad_grammar_open(const char *text, size_t n, int32_t n_vocab,
     } catch (const TooMuch &) {
         set_error(error, 0, 0, "it is too ambiguous");
     } catch (...) {
-        set_error(error, 0, 0, "there is no memory for it");
+        set_error(error, 0, 0, "memory ran out");
     }
     return nullptr;
 }
@@ -255,7 +256,7 @@ void llamad_grammar_drop(llamad_grammar *grammar) {
     delete grammar;
 }
 
-// A grammar that nobody uses keeps no more than any other. Making room takes long, and whoever left does not wait.
+// Shrinks the caches of a grammar that nobody uses any more. A thread does it, because compacting takes long.
 static void forget_unused(llamad_grammar *grammar) {
     if (grammar->n_bytes.load() <= grammar->room_start) return;
     llamad_grammar_hold(grammar);
@@ -318,7 +319,7 @@ int32_t llamad_matcher_allows(llamad_matcher *matcher, int32_t token) {
 
 int32_t llamad_matcher_accept(llamad_matcher *matcher, int32_t token) {
     if (token < 0 || token >= matcher->trie->n_vocab) return LLAMAD_GRAMMAR_E_REFUSED;
-    // A walk over a larger vocabulary is more work that is nobody's fault.
+    // A mask walks the whole vocabulary, so a larger one gets more work for each token.
     int64_t each = std::max<int64_t>(WORK_EACH_TOKEN, static_cast<int64_t>(matcher->trie->nodes.size()) / 2);
     int64_t more = std::min(each, WORK_MAX - matcher->work_left);
     matcher->work_left += more;
@@ -330,13 +331,13 @@ int32_t llamad_matcher_accept(llamad_matcher *matcher, int32_t token) {
         if (matcher->allowance < 0) make_room(matcher->grammar);
         return 0;
     });
-    if (code == LLAMAD_GRAMMAR_E_LATER) matcher->work_left -= more; // it will ask again
+    if (code == LLAMAD_GRAMMAR_E_LATER) matcher->work_left -= more; // the caller repeats the call
     return code;
 }
 
 int32_t llamad_matcher_feed(llamad_matcher *matcher, const char *bytes, size_t n) {
     for (size_t done = 0; done < n;) {
-        // In pieces, so that a long text can shed what it knows on the way.
+        // In pieces, so that caches can be compacted in the middle of a long text.
         size_t n_piece = std::min<size_t>(n - done, 256);
         matcher->work_left = std::min(WORK_MAX, matcher->work_left + WORK_EACH_TOKEN);
         int32_t code = locked(matcher, [&](Machine &machine) -> int32_t {
@@ -369,7 +370,7 @@ int32_t llamad_matcher_bits(llamad_matcher *matcher, uint64_t *bits) {
     return code;
 }
 
-// --- grammars by number: what crosses from the event loop to the engine ------------------------------------------
+// --- grammars by number: how the engine finds what the control thread has compiled -------------------------------
 
 static std::mutex published_mutex;
 static std::unordered_map<uint64_t, std::pair<llamad_grammar *, const llamad_trie *>> published;
@@ -392,8 +393,8 @@ void llamad_grammar_withdraw(uint64_t id) {
 
 llamad_matcher *llamad_matcher_open_published(uint64_t id) {
     std::lock_guard<std::mutex> guard(published_mutex);
-    auto found = published.find(id);
-    return found == published.end() ? nullptr : llamad_matcher_open(found->second.first, found->second.second);
+    auto entry = published.find(id);
+    return entry == published.end() ? nullptr : llamad_matcher_open(entry->second.first, entry->second.second);
 }
 
 } // extern "C"

@@ -1,5 +1,5 @@
-// Owns: how places follow from each other. Called under the grammar's lock, on sampler and grammar threads. See
-// machine.hpp.
+// Owns: the computation of a place from the one before it. Called under the grammar's lock, on sampler and grammar
+// threads. See machine.hpp.
 #include "machine.hpp"
 
 #include <algorithm>
@@ -7,8 +7,8 @@
 namespace llamad {
 namespace {
 
-constexpr size_t BYTES_MAX = 64u << 20;      // of one grammar's places and nodes, however hard its owner compacts
-constexpr int64_t START_WORK_MAX = 20000000; // the first place may be as large as the grammar is
+constexpr size_t BYTES_MAX = 64u << 20;      // hard limit for the places and nodes of one grammar
+constexpr int64_t START_WORK_MAX = 20000000; // the first place can be as large as the grammar
 constexpr size_t SEEN_START = 256;
 
 template <class Items> uint64_t hash_of(const Items *items, size_t n, uint64_t seed) {
@@ -36,11 +36,11 @@ Machine::Machine(const Automaton &automaton) : automaton_(automaton), tails_(aut
     forget_scratch();
 }
 
-// --- working out a place ----------------------------------------------------------------------------------------
+// --- computing a place ------------------------------------------------------------------------------------------
 
 void Machine::begin() {
     todo_.clear();
-    found_.clear();
+    kept_.clear();
     calls_.clear();
     may_end_ = has_token_edges_ = false;
     n_seen_ = 0;
@@ -104,11 +104,11 @@ void Machine::visit(Item item) {
             case Step::NotToken: is_kept = has_token_edges_ = true; break;
         }
     }
-    if (is_kept) found_.push_back(item);
+    if (is_kept) kept_.push_back(item);
 }
 
-// Whether nothing can follow in its rule behind this state. A call that would return there need not return: what
-// waits below is what goes on. So a rule that ends in itself does not pile up a node for each turn.
+// Whether nothing can follow after this state in its rule. A call that would return to such a state can return directly
+// to the caller below. So a rule that ends with a call of itself does not add a node for each round.
 bool Machine::is_tail(uint32_t state) {
     if (tails_[state] >= 0) return tails_[state];
     std::vector<uint32_t> stack{state}, passed;
@@ -122,7 +122,7 @@ bool Machine::is_tail(uint32_t state) {
         for (uint32_t i = automaton_.first_edge[at]; i < automaton_.first_edge[at + 1] && is_tail; i++) {
             if (automaton_.edges[i].step == Step::Free) stack.push_back(automaton_.edges[i].target);
             else is_tail = false;
-            if (++n_edges > 256) is_tail = false; // not worth more: a node too many does no harm
+            if (++n_edges > 256) is_tail = false; // stop searching: an unneeded node does no harm
         }
         if (passed.size() > 64) is_tail = false;
     }
@@ -159,8 +159,8 @@ uint32_t Machine::make_node(std::vector<Item> &back) {
     return id;
 }
 
-// Follows everything that costs no byte. Returns are followed first; then calls in the order of their rules' ranks,
-// so that all calls of a rule at this point of the text are known before its one node is made.
+// Follows all edges that consume no byte. Returns are followed first, then calls in the order of their rules' ranks, so
+// that all calls of a rule at this point of the text are known before its node is made.
 uint32_t Machine::settle() {
     while (true) {
         while (!todo_.empty()) {
@@ -182,22 +182,22 @@ uint32_t Machine::settle() {
 }
 
 uint32_t Machine::keep_place() {
-    if (found_.empty() && !may_end_) return DEAD;
-    std::sort(found_.begin(), found_.end());
-    uint64_t hash = hash_of(found_.data(), found_.size(), 2 + may_end_);
+    if (kept_.empty() && !may_end_) return DEAD;
+    std::sort(kept_.begin(), kept_.end());
+    uint64_t hash = hash_of(kept_.data(), kept_.size(), 2 + may_end_);
     auto [at, end] = place_ids_.equal_range(hash);
     for (; at != end; ++at) {
         const PlaceData &place = places_[at->second];
-        if (place.may_end == may_end_ && place.n_items == found_.size() &&
-            std::equal(found_.begin(), found_.end(), items_.begin() + place.first_item)) {
+        if (place.may_end == may_end_ && place.n_items == kept_.size() &&
+            std::equal(kept_.begin(), kept_.end(), items_.begin() + place.first_item)) {
             return at->second;
         }
     }
     if (bytes() > BYTES_MAX) throw TooMuch{};
     uint32_t id = static_cast<uint32_t>(places_.size());
     places_.push_back(
-        {static_cast<uint32_t>(items_.size()), static_cast<uint32_t>(found_.size()), NONE, may_end_, has_token_edges_});
-    items_.insert(items_.end(), found_.begin(), found_.end());
+        {static_cast<uint32_t>(items_.size()), static_cast<uint32_t>(kept_.size()), NONE, may_end_, has_token_edges_});
+    items_.insert(items_.end(), kept_.begin(), kept_.end());
     place_ids_.emplace(hash, id);
     return id;
 }
@@ -220,13 +220,13 @@ uint32_t Machine::find_next(uint32_t place, uint8_t byte_class) {
             }
         }
     }
-    uint32_t found = todo_.empty() ? DEAD : settle();
+    uint32_t next = todo_.empty() ? DEAD : settle();
     if (places_[place].row == NONE) {
-        rows_.resize(rows_.size() + automaton_.n_classes, NONE); // may throw: the place has no row until it has
+        rows_.resize(rows_.size() + automaton_.n_classes, NONE); // may throw; then the place still has no row
         places_[place].row = static_cast<uint32_t>(rows_.size() - automaton_.n_classes);
     }
-    rows_[places_[place].row + byte_class] = found;
-    return found;
+    rows_[places_[place].row + byte_class] = next;
+    return next;
 }
 
 uint32_t Machine::next_token(uint32_t place, const char *bytes, size_t n, int32_t token, bool is_text) {
@@ -261,7 +261,7 @@ size_t Machine::bytes() const {
            nodes_.size() * (sizeof(Node) + 32) + places_.size() * (sizeof(PlaceData) + 32);
 }
 
-// What one place needed to be worked out may be much; it is not kept for the next.
+// Frees scratch memory that a large place has needed, instead of keeping it for the next.
 void Machine::forget_scratch() {
     if (seen_.size() <= (SEEN_START << 8)) return;
     std::vector<Item> seen(SEEN_START);
@@ -270,14 +270,14 @@ void Machine::forget_scratch() {
     seen_round_.swap(seen_round);
     round_ = 0;
     std::vector<Item>().swap(todo_);
-    std::vector<Item>().swap(found_);
+    std::vector<Item>().swap(kept_);
     std::vector<Item>().swap(back_);
     std::vector<Call>().swap(calls_);
 }
 
 void Machine::compact(std::vector<uint32_t *> &kept) {
     // Nodes refer to lower numbers only, so one pass down finds those in use and one pass up moves them. Nothing
-    // changes before all that can fail for want of memory is done.
+    // changes before every allocation that can fail has been made.
     std::vector<uint32_t> new_node(nodes_.size(), NONE), new_place(places_.size(), NONE);
     std::vector<uint8_t> used(nodes_.size(), 0);
     kept.push_back(&start_);
@@ -300,7 +300,7 @@ void Machine::compact(std::vector<uint32_t *> &kept) {
             Item item = node_items_[nodes_[id].first + i];
             node_items.push_back({item.state, item.state == THE_END ? 0 : new_node[item.node]});
         }
-        // Numbers moved in order, so a node's items are still sorted.
+        // The new numbers have the same order, so a node's items are still sorted.
         if (id > 0) node_ids.emplace(hash_of(&node_items[node.first], node.n, 1), new_node[id]);
         nodes.push_back(node);
     }

@@ -1,12 +1,12 @@
-// A grammar at work: the places a text may have reached in the automata, found when first needed and kept.
+// Runs a grammar: computes the places that a text may have reached in the automata, and caches them.
 //
-// A *stack node* says where to go on when the rule at hand ends: a set of (state, node below). A *place* is the set of
-// (state, node) that the text so far may have led to. Both are kept once each, by contents, and known by number. So
-// what a byte does at a place is worked out once, and the automaton of places is deterministic: walking a known text
-// is one table lookup a byte, and two texts that mean the same to the grammar lead to the same number.
+// A *stack node* says where to continue when the current rule ends: a set of (state, node below). A *place* is the set
+// of (state, node) pairs that the text so far may have led to. Equal nodes and equal places are stored once and have a
+// number. So what a byte does at a place is computed once, and the automaton of places is deterministic: walking a
+// known text takes one table lookup per byte, and two texts that mean the same to the grammar lead to the same number.
 //
-// Ambiguity costs space, not time twice: calls of one rule at one point of the text share a node whatever led there.
-// The owner (grammar_api.cpp) holds a lock over every call.
+// Ambiguity does not multiply the work: all calls of one rule at one point of the text share a node.
+// The owner (grammar_api.cpp) holds a lock during every call.
 #pragma once
 
 #include <atomic>
@@ -18,10 +18,10 @@
 
 namespace llamad {
 
-// Thrown when a text would need more room or work than a grammar is given.
+// Thrown when a text would need more memory or work than a grammar may use.
 struct TooMuch {};
 
-constexpr uint32_t DEAD = 0; // the place that nothing leads on from
+constexpr uint32_t DEAD = 0; // the place from which nothing can follow
 
 class Machine {
   public:
@@ -30,7 +30,7 @@ class Machine {
     uint32_t start() const { return start_; }
     bool may_end(uint32_t place) const { return places_[place].may_end; }
 
-    // The place after one more byte.
+    // Returns the place after one more byte.
     uint32_t next(uint32_t place, uint8_t byte) {
         uint32_t row = places_[place].row;
         if (row != NONE) {
@@ -40,11 +40,11 @@ class Machine {
         return find_next(place, automaton_.class_of[byte]);
     }
 
-    // The place after a token, which may match as bytes, as itself, or both ways. "Any token but" means tokens that
-    // are whole characters (is_text): a piece of one would leave the text broken.
+    // Returns the place after a token, which may match by its bytes, as a token, or both. "Any token but" matches only
+    // tokens of whole characters (is_text), because a part of a character would break the text.
     uint32_t next_token(uint32_t place, const char *bytes, size_t n, int32_t token, bool is_text);
 
-    // Whether some edge here is about tokens as such; calls fn(token, is_not) for each.
+    // Calls fn(token, is_not) for each edge of this place that matches tokens.
     template <class Fn> void each_token_edge(uint32_t place, Fn fn) const {
         if (!places_[place].has_token_edges) return;
         for (uint32_t i = 0; i < places_[place].n_items; i++) {
@@ -60,17 +60,17 @@ class Machine {
     size_t bytes() const;
     uint32_t n_places() const { return static_cast<uint32_t>(places_.size()); }
 
-    // Forgets all but these places and rewrites their numbers.
+    // Forgets all other places and renumbers these.
     void compact(std::vector<uint32_t *> &kept);
 
-    int64_t work_left = 0;                        // in edges looked at; below 0 the call throws TooMuch
-    const std::atomic<bool> *cancelled = nullptr; // when it turns true, the call throws as well
+    int64_t work_left = 0;                        // in edges; below 0 the call throws TooMuch
+    const std::atomic<bool> *cancelled = nullptr; // when it becomes true, the call throws TooMuch too
 
     bool is_cancelled() const { return cancelled != nullptr && cancelled->load(std::memory_order_relaxed); }
 
   private:
     static constexpr uint32_t NONE = UINT32_MAX;
-    static constexpr uint32_t THE_END = UINT32_MAX; // as a return state: the whole text is complete
+    static constexpr uint32_t THE_END = UINT32_MAX; // as a return state: the text is complete
 
     struct Item {
         uint32_t state, node;
@@ -87,7 +87,7 @@ class Machine {
     struct Call {
         uint32_t rank, rule;
         Item back;
-        bool operator<(const Call &o) const { return rank > o.rank; } // the lowest rank first out of a heap
+        bool operator<(const Call &o) const { return rank > o.rank; } // the heap returns the lowest rank first
     };
 
     uint32_t find_next(uint32_t place, uint8_t byte_class);
@@ -111,11 +111,11 @@ class Machine {
     std::vector<int8_t> tails_;
     uint32_t start_ = DEAD;
 
-    // Of the place being worked out.
-    std::vector<Item> todo_, found_, back_;
+    // Scratch memory for the place that is being computed.
+    std::vector<Item> todo_, kept_, back_;
     std::vector<Call> calls_;
     bool may_end_ = false, has_token_edges_ = false;
-    std::vector<Item> seen_; // a hash set; a slot counts when its round is the present one
+    std::vector<Item> seen_; // a hash set; an entry is valid if its round is the current one
     std::vector<uint32_t> seen_round_;
     uint32_t n_seen_ = 0, round_ = 0;
 };

@@ -1,5 +1,5 @@
-// Owns: how a mask is found by walking the vocabulary's tree, and put over a row. Runs on sampler and grammar threads;
-// make_mask under the grammar's lock. See mask.hpp.
+// Owns: how a mask is computed by walking the vocabulary's tree, and how it is applied to logits. Runs on sampler and
+// grammar threads; make_mask under the grammar's lock. See mask.hpp.
 #include "mask.hpp"
 
 #include <algorithm>
@@ -9,15 +9,15 @@
 namespace llamad {
 namespace {
 
-constexpr int64_t WORK_OF_WALK = 4; // nodes of the vocabulary's tree for one edge
-constexpr uint32_t WALK_CHECK = 64; // nodes between two looks at what is left
+constexpr int64_t WORK_OF_WALK = 4; // nodes of the vocabulary's tree that count as one edge
+constexpr uint32_t WALK_CHECK = 64; // nodes between two checks of the work left
 
 void allow(Mask &mask, const llamad_trie &trie, int32_t token) {
     for (; token >= 0; token = trie.same[token]) mask.bits[token >> 6] |= 1ull << (token & 63);
 }
 
 void walk_tree(Machine &machine, const llamad_trie &trie, uint32_t place, bool is_limited, Mask &mask) {
-    std::vector<uint32_t> walk(trie.depth_max + 1); // the places on the way down the tree
+    std::vector<uint32_t> walk(trie.depth_max + 1); // the places on the current path down the tree
     walk[0] = place;
     uint32_t n = static_cast<uint32_t>(trie.nodes.size()), n_seen = 0;
     for (uint32_t at = 0; at < n;) {
@@ -41,7 +41,7 @@ void allow_token_edges(Machine &machine, const llamad_trie &trie, uint32_t place
     int32_t n_not = 0, the_not = -1;
     machine.each_token_edge(place, [&](int32_t token, bool is_not) {
         if (is_not) {
-            // Two edges that exclude different tokens exclude nothing between them.
+            // Two edges that exclude different tokens together allow all tokens.
             n_not += n_not == 0 || token != the_not;
             the_not = token;
         } else if (!trie.is_eog[token] && trie.has_text(token)) {
@@ -56,7 +56,7 @@ void allow_token_edges(Machine &machine, const llamad_trie &trie, uint32_t place
     }
 }
 
-// Sets the logits whose bit is 0 to -inf. Without branches, so that the compiler makes vectors of it.
+// Sets the logits whose bit is 0 to -inf. It has no branches, so that the compiler can vectorize it.
 void forbid(float *logits, int32_t n, uint32_t allowed) {
     uint32_t bits[32], minus_infinity = 0xFF800000u;
     if (n < 32) {

@@ -1,8 +1,8 @@
-// Owns: reading GBNF as llama.cpp reads it. Runs on a worker thread. Must not trust the text: depth, counts and
-// sizes are checked here, so that what follows may recurse as deep as groups nest.
+// Owns: parsing GBNF the way llama.cpp does. Runs on a worker thread. Must not trust the text: depth, counts and sizes
+// are checked here, so that later code may recurse as deep as groups nest.
 //
-// Where llama.cpp's reading is an accident (a maximum above its limit means "without limit", "{5,2}" never ends),
-// the text is refused instead.
+// If llama.cpp's behaviour is an accident (a maximum above its limit means "without limit", "{5,2}" never ends), the
+// text is refused instead.
 #include <algorithm>
 #include <cstring>
 #include <unordered_map>
@@ -17,7 +17,7 @@ constexpr uint32_t CODE_MAX = 0x10FFFF;
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_word(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || is_digit(c); }
 
-// Sorts, joins, and leaves out what no text can hold: surrogates and numbers beyond Unicode.
+// Sorts and joins the ranges, and removes what no text can contain: surrogates and numbers beyond Unicode.
 Ranges tidy(Ranges ranges) {
     std::sort(ranges.begin(), ranges.end());
     Ranges joined;
@@ -50,7 +50,7 @@ Ranges complement(const Ranges &ranges) {
     return tidy(out);
 }
 
-// False for what is not a character.
+// Appends the character as UTF-8. Returns false if the number is not a character.
 bool append_utf8(std::string &out, uint32_t code) {
     if (code > CODE_MAX || (code >= 0xD800 && code <= 0xDFFF)) return false;
     if (code < 0x80) {
@@ -89,7 +89,7 @@ class Parser {
     char peek(size_t ahead = 0) const { return at_ + ahead < end_ ? at_[ahead] : '\0'; }
 
     Place place() {
-        // Counted on from the last place asked for: asking often stays linear.
+        // Counts on from the last call, so that many calls stay linear.
         if (mark_ > at_) {
             mark_ = start_of_marks_;
             marked_ = Place{};
@@ -142,7 +142,7 @@ class Parser {
         return value;
     }
 
-    // A character of a literal or a class: itself or an escape.
+    // Reads one character of a literal or a class, which may be an escape.
     uint32_t character() {
         if (at_ >= end_) fail("the text ends inside a literal or a character class");
         if (*at_ == '\0') fail("a NUL byte is not allowed");
@@ -216,15 +216,15 @@ class Parser {
         return std::string(from, at_);
     }
 
-    uint32_t rule_id(const std::string &wanted, Place seen) {
-        auto [found, is_new] = rule_ids_.emplace(wanted, static_cast<uint32_t>(out_.rules.size()));
+    uint32_t rule_id(const std::string &rule_name, Place seen) {
+        auto [entry, is_new] = rule_ids_.emplace(rule_name, static_cast<uint32_t>(out_.rules.size()));
         if (is_new) {
             if (out_.rules.size() >= limits_.rules_max) {
                 fail("more than " + std::to_string(limits_.rules_max) + " rules");
             }
-            out_.rules.push_back({wanted, UINT32_MAX, seen, {}});
+            out_.rules.push_back({rule_name, UINT32_MAX, seen, {}});
         }
-        return found->second;
+        return entry->second;
     }
 
     // --- the grammar of grammars ---
@@ -237,7 +237,7 @@ class Parser {
         at_ += 3;
         skip_space(true);
         uint32_t body = choice(0);
-        out_.rules[id].body = body; // of two definitions the last counts
+        out_.rules[id].body = body; // the last of several definitions counts
         out_.rules[id].defined = seen;
         if (at_ < end_ && *at_ != '\n' && *at_ != '\r') fail("expected the end of the rule, found " + here());
         skip_space(true);
@@ -255,7 +255,7 @@ class Parser {
 
     uint32_t sequence(uint32_t depth) {
         std::vector<uint32_t> items;
-        bool has_item = false; // something a repetition could apply to
+        bool has_item = false; // there is something that a repetition can apply to
         uint32_t n_repeats = 0;
         while (at_ < end_) {
             char c = *at_;
@@ -293,7 +293,7 @@ class Parser {
         while (peek() != '"') is_possible &= append_utf8(out_.text, character());
         at_++;
         uint32_t n = static_cast<uint32_t>(out_.text.size() - from);
-        if (!is_possible) items.push_back(add_chars({})); // a surrogate: no text has it
+        if (!is_possible) items.push_back(add_chars({})); // it contains a surrogate, which no text has
         else if (n > 0) items.push_back(add({Kind::Literal, static_cast<uint32_t>(from), 0, n, {}}));
     }
 
@@ -313,7 +313,7 @@ class Parser {
             is_empty = false;
         }
         at_++;
-        if (is_empty) return; // "[]" stands for nothing at all, as in llama.cpp
+        if (is_empty) return; // "[]" is ignored, as in llama.cpp
         ranges = tidy(ranges);
         items.push_back(add_chars(negated ? complement(ranges) : ranges));
     }

@@ -1,5 +1,5 @@
-// Owns: the tree's construction, at load. Long tokens are left out of it: no mask allows them, nor would any model
-// miss them (the depth has to fit the walk's stack).
+// Owns: how the tree is built when a model is loaded. Very long tokens are left out, so no mask allows them; the depth
+// has to fit the stack of the walk, and no model needs such tokens.
 #include "trie.hpp"
 
 #include "llama/tokenizer/utf8.h"
@@ -25,7 +25,7 @@ llamad_trie::llamad_trie(const char *all_bytes, const uint32_t *all_offsets, con
         int c = memcmp(bytes + offsets[a], bytes + offsets[b], std::min(n_a, n_b));
         return c != 0 ? c < 0 : n_a != n_b ? n_a < n_b : a < b;
     });
-    std::vector<uint32_t> path; // the nodes of the present token's bytes
+    std::vector<uint32_t> path; // the nodes of the current token's bytes
     int32_t before = -1;
     for (int32_t token : order) {
         uint32_t n_token = length(token), n_common = 0;
