@@ -1,12 +1,12 @@
-# Owns: the engine's clock as Python sees it, and the event loop's wish for short time slices.
+# Owns: the engine's clock for Python, and a call that asks for short time slices on the event loop's thread.
 from llamad.base.system cimport be_brief, now_us
 
 
 def clock_us() -> int:
-    """The engine's clock, for deadlines and waits."""
+    """Return the engine's clock in microseconds, for deadlines and waits."""
     return now_us()
 
 
 def be_brief_here() -> None:
-    """The calling thread works for a moment each time it is woken, and asks Linux for its turn at once."""
+    """Ask Linux to run the calling thread soon after each wake-up, for short time slices."""
     be_brief()

@@ -1,4 +1,4 @@
-# The table of function pointers as Cython sees it. Declarations only; ext/llama/function_table.h says what each does.
+# The table of function pointers for Cython. Declarations only; ext/llama/function_table.h describes each function.
 from libc.stdint cimport int8_t, int32_t, uint8_t, uint32_t
 
 cdef extern from "llama/function_table.h" nogil:

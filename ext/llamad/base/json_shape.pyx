@@ -1,39 +1,39 @@
 # Owns: the limits on the structure of JSON from outside, checked in one pass before anything decodes it.
-# Any thread; without the GIL, which a decoder holds from the first value to the last: the limits bound that time.
-# It counts and does not validate: whatever is not JSON is left to the decoder.
+# Any thread, without the GIL. A decoder holds the GIL from the first value to the last, and the limits bound that time.
+# It counts but does not validate: the decoder reports anything that is not JSON.
 from libc.stdint cimport uint64_t
 from libc.string cimport memcpy
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 
 DEPTH_MAX = 128
-# Values, by what they cost to decode: a number, true, false or null counts 1, a string 2, an array or an object 4, a key
-# 6. A number that is hard to round to a float counts more: the decoder has a slow path for it, and an exponent of 300
-# takes it 10 us. A decoder that has reached the limit has taken about 20 ms, whatever the values are.
+# The limit on values, weighted by their decoding cost: a number, true, false or null counts 1, a string 2, an array or
+# an object 4, a key 6. A number that is hard to round to a float counts more, because the decoder has a slow path for
+# it: an exponent of 300 takes 10 us. A decoder that reaches the limit has taken about 20 ms, whatever the values are.
 VALUES_MAX = 400_000
 
 TOO_MANY, TOO_DEEP = -1, -2
 
 cdef enum:
     _STRING = 2
-    _KEY = 4          # beside the string that it is
+    _KEY = 4          # in addition to the key's string
     _CONTAINER = 4
-    _DIGITS = 32      # of a number; each digit beyond costs as much as another number
-    _HARD = 12        # beside the number that it is; with an exponent, as much more as that is far from 0
-    _EXPONENT = 400   # no exponent counts more
-    _WIDE = 20        # bytes of a string that is not ASCII which cost as much as a number
-    _ESCAPES = 10     # likewise
+    _DIGITS = 32      # digits of a number; each further digit counts as another number
+    _HARD = 12        # in addition to the number; the absolute value of an exponent is added too
+    _EXPONENT = 400   # no exponent counts more than this
+    _WIDE = 20        # bytes of a non-ASCII string that cost as much as a number
+    _ESCAPES = 10     # escapes that cost as much as a number
 
-# The memory that decoded values take at most, in bytes. A string's text comes on top.
+# The most memory that decoded values can take, in bytes. A string's text is added to it.
 cdef enum:
     _NUMBER_BYTES = 44
     _STRING_BYTES = 88
-    _KEY_BYTES = 48       # beside the string that it is: its place in a dict
+    _KEY_BYTES = 48       # in addition to the key's string: its entry in a dict
     _CONTAINER_BYTES = 160
-    _WIDE_TEXT = 4        # bytes of a character, if one of the string is not ASCII
+    _WIDE_TEXT = 4        # bytes per character, if the string is not ASCII
 
 cdef enum Kind:
-    _OTHER            # numbers, words, and what is no JSON
+    _OTHER            # numbers, words, and anything that is not JSON
     _SPACE
     _QUOTE
     _OPEN
@@ -57,7 +57,7 @@ _KINDS[b","] = _COMMA
 
 
 cdef inline bint _is_plain(const unsigned char *at) noexcept nogil:
-    """Whether the next eight bytes are ASCII without quote and backslash; a byte too cautious after either."""
+    """Return whether the next eight bytes are ASCII without quote and backslash. It may return False wrongly."""
     cdef uint64_t eight, quotes, slashes
     memcpy(&eight, at, 8)
     quotes = eight ^ <uint64_t>0x2222222222222222
@@ -72,7 +72,7 @@ cdef inline bint _is_digit(unsigned char byte) noexcept nogil:
 
 
 cdef long long _hardness(const unsigned char *at, const unsigned char *end) noexcept nogil:
-    """What a number costs beside being one. `true` and `false` are words."""
+    """Return the extra cost of a number that is hard to decode. It is 0 for words such as `true`."""
     cdef const unsigned char *one
     cdef int n_before = 0      # digits before the point
     cdef int n_significant = 0
@@ -101,6 +101,7 @@ cdef long long _hardness(const unsigned char *at, const unsigned char *end) noex
     return _HARD if n_before > 19 else 0
 
 
+# Returns what is left of the limit, or TOO_MANY or TOO_DEEP; adds the memory of the decoded values to n_bytes.
 cdef long long _left(const unsigned char *at, const unsigned char *end, long long left, int n_levels,
                      long long *n_bytes) noexcept nogil:
     cdef const unsigned char *first
@@ -155,12 +156,12 @@ cdef long long _left(const unsigned char *at, const unsigned char *end, long lon
 
 
 def values_left(data, long long values_max=VALUES_MAX) -> int:
-    """What the JSON leaves of the limit; TOO_MANY or TOO_DEEP, both negative, if it is beyond one."""
+    """Return what the JSON leaves of the limit, or TOO_MANY or TOO_DEEP (both negative) if it exceeds one."""
     return _scan(data, values_max)[0]
 
 
 def decoded_bytes(data) -> int:
-    """Return the memory that the decoded JSON takes at most; 0 if it is beyond a limit, because it is not decoded."""
+    """Return the most memory that the decoded JSON can take; 0 if it exceeds a limit, because it is not decoded."""
     left, n_bytes = _scan(data, VALUES_MAX)
     return n_bytes if left >= 0 else 0
 

@@ -1,7 +1,8 @@
-# Owns: the memory that requests hold, from the first byte of a body to the end of the answer, by client.
-# Runs on the event loop. It only counts: whoever allocates memory for a request says so, and says when it is free again.
+# Owns: the count of memory that requests hold, per client, from the first byte of a body to the end of the response.
+# Runs on the event loop. It only counts: code that allocates memory for a request reports that, and when it is free
+# again.
 
-# Making room frees this part of the budget beyond what is needed, so that it is not needed again at once.
+# Making room frees 1/SPARE of the budget more than needed, so that it is not needed again at once.
 SPARE = 16
 
 
@@ -15,11 +16,11 @@ class BudgetFull(Exception):
 
 
 cdef class Share:
-    """What one client holds."""
+    """The memory that one client holds."""
 
 
 cdef class Budget:
-    """One for all requests. If it is full, the client that holds most gives way."""
+    """The memory budget of all requests. If it is full, the client that holds most gives way."""
 
     def __init__(self, long long bytes_max):
         self.bytes_max = bytes_max
@@ -27,7 +28,7 @@ cdef class Budget:
         self._claims = set()
 
     def resize(self, long long bytes_max) -> None:
-        """Set another limit. What is held already may stay, unless another client needs its room."""
+        """Set another limit. Requests keep what they hold, unless another client needs the room."""
         self.bytes_max = bytes_max
 
     def admit_one(self, long long n_bytes) -> None:
@@ -36,7 +37,7 @@ cdef class Budget:
             self.bytes_max = n_bytes
 
     def forget_peak(self) -> None:
-        """Begin to look for the peak from what is held now."""
+        """Restart the peak from what is held now."""
         self.n_peak = self.n_bytes
 
     cpdef Claim claim(self, client):
@@ -65,14 +66,14 @@ cdef class Budget:
             del self._shares[claim.share.client]
 
     cdef bint _has_room(self, Claim claim) noexcept:
-        """Whether there is room for what the claim holds already; a request that is alone always has it."""
+        """Return whether there is room for what the claim holds already. A request that is alone always has room."""
         cdef long long n_bytes = self.n_bytes - self._n_leaving
         return n_bytes <= self.bytes_max or n_bytes <= claim.n_bytes
 
     cdef _make_room(self, Claim asking):
-        """Let others give way if that makes room: requests of clients that hold more than this one whose answer has
-        not begun, and larger bodies of its own that are still coming. Those of the heaviest client go first, its
-        largest first."""
+        """Make other requests give way if that makes room: requests of clients that hold more than this one and whose
+        response has not begun, and larger bodies of its own client that are still coming. The client that holds most
+        goes first, its largest request first."""
         cdef Claim one
         cdef long long n_left = self.n_bytes - self._n_leaving
         ways = []
@@ -100,17 +101,18 @@ cdef class Budget:
 cdef class Claim:
     """What one request holds of the budget.
 
-    Whoever allocates memory for the request calls add() or set() before, and release() when it is done with it. A
-    request has one claim, that of its exchange (`Exchange.claim`), which is released when the answer ends or the client
-    leaves. Work that goes on after that, such as a thread that cannot be stopped, calls hold() first and release()
-    at its end: the bytes count until the last holder has released them.
+    Code that allocates memory for the request calls add() or set() before, and release() when it is done with it. A
+    request has one claim, that of its exchange (`Exchange.claim`), which is released when the response ends or the
+    client leaves. Work that continues after that, such as a thread that cannot be stopped, calls hold() first and
+    release() at its end: the bytes count until the last holder has released them.
 
-    `give_way` is called if another client needs the room; it ends the request. None: the request cannot be ended.
-    `is_incomplete` says that the body is still coming: such a request also gives way to one of its own client."""
+    `give_way` is called if another client needs the room; it ends the request. It is None if the request cannot be
+    ended. `is_incomplete` is set while the body is still coming: such a request also gives way to one of its own
+    client."""
 
     cpdef add(self, long long n_bytes):
-        """Count so many bytes more, or fewer if negative. Raises BudgetFull, and counts as before then; fewer always
-        succeeds."""
+        """Count n_bytes more, or fewer if negative. Raises BudgetFull, and then leaves the count unchanged; a smaller
+        count always succeeds."""
         cdef Budget budget = self.budget
         if self._n_holders == 0:
             return
@@ -124,11 +126,11 @@ cdef class Claim:
             raise BudgetFull(budget.bytes_max)
 
     def set(self, long long n_bytes) -> None:
-        """Count so many bytes in all, beside shared memory. Raises BudgetFull as add() does."""
+        """Set the count to n_bytes, not including shared memory. Raises BudgetFull as add() does."""
         self.add(n_bytes + self._n_shared - self.n_bytes)
 
     def use(self, Shared shared) -> None:
-        """Count memory that other requests use too. Raises BudgetFull."""
+        """Count memory that is shared with other requests. Raises BudgetFull."""
         if self._n_holders == 0 or self in shared._claims:
             return
         if not shared._claims:
@@ -140,13 +142,13 @@ cdef class Claim:
         self._used.append(shared)
 
     def hold(self) -> Claim:
-        """Count until one more release() has come."""
+        """Add a holder: the bytes count until one more release() has been called."""
         if self._n_holders != 0:
             self._n_holders += 1
         return self
 
     cpdef release(self):
-        """Say that one holder is done; the last one gives all bytes back. From then on nothing counts any more."""
+        """Remove a holder. The last one gives all bytes back, and nothing counts any more after that."""
         cdef Shared shared
         cdef Claim heir
         if self._n_holders == 0:
@@ -187,8 +189,8 @@ cdef class Claim:
 
 
 cdef class Shared:
-    """Memory that several requests may use at the same time, such as a compiled grammar. It counts once: the first of
-    its users pays for it, and when that one leaves, the next."""
+    """Memory that several requests may use at the same time, such as a compiled grammar. It counts once: for its first
+    user, and when that one leaves, for the next."""
 
     def __init__(self, long long n_bytes):
         self.n_bytes = n_bytes

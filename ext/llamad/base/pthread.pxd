@@ -1,4 +1,4 @@
-# pthread.h as Cython sees it: what the engine uses of it.
+# The declarations of pthread.h that the engine uses.
 cdef extern from "pthread.h" nogil:
     ctypedef struct pthread_t:
         pass

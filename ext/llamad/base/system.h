@@ -1,4 +1,4 @@
-/* Small C pieces the engine needs and Cython cannot say: atomics, a monotonic clock, eventfd waits.
+/* Small functions that Cython cannot express: atomics, a monotonic clock, eventfd waits.
  * Owns: nothing. Any thread. */
 #ifndef LLAMAD_SYSTEM_H
 #define LLAMAD_SYSTEM_H
@@ -17,8 +17,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Both sides of a ring may map it in one process, as tests have it. A ThreadSanitizer sees two addresses there and no
- * order between them, so it is told of one that all modules know. */
+/* Tests map both sides of a ring in one process. ThreadSanitizer then sees two addresses and no order between them, so
+ * it is told about one address that all modules know. */
 #ifdef __SANITIZE_THREAD__
 void __tsan_acquire(void *address);
 void __tsan_release(void *address);
@@ -29,7 +29,7 @@ void __tsan_release(void *address);
 #define TSAN_RELEASE() ((void) 0)
 #endif
 
-/* A ring's cursors. */
+/* For a ring's cursors. */
 static inline uint64_t load_acquire(const uint64_t *p) {
     const uint64_t v = __atomic_load_n(p, __ATOMIC_ACQUIRE);
     TSAN_ACQUIRE();
@@ -41,11 +41,11 @@ static inline void store_release(uint64_t *p, uint64_t v) {
     __atomic_store_n(p, v, __ATOMIC_RELEASE);
 }
 
-/* Reads memory that another process may change meanwhile: exactly once, so that what was checked is what is used. */
+/* Reads memory that another process may change meanwhile. It reads exactly once, so that the checked value is used. */
 static inline uint32_t load_word(const uint32_t *p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
 static inline void copy_once(void *to, const void *from, size_t n) {
     memcpy(to, from, n);
-    __asm__ volatile("" ::: "memory"); /* else the compiler may read `from` again instead of the copy */
+    __asm__ volatile("" ::: "memory"); /* otherwise the compiler may read `from` again instead of the copy */
 }
 
 static inline int32_t load_int(const int32_t *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
@@ -78,13 +78,13 @@ static inline void wake_clear(int fd) {
     (void) done;
 }
 
-/* Waits until fd is readable or timeout_ms passed (-1: for ever), then clears it. */
+/* Waits until fd is readable or timeout_ms has passed (-1: no limit), then clears it. */
 static inline void wake_wait(int fd, int timeout_ms) {
     struct pollfd p = {fd, POLLIN, 0};
     if (poll(&p, 1, timeout_ms) > 0) wake_clear(fd);
 }
 
-/* Waits until *p is no longer `seen`, a wake-up, or timeout_us (-1: for ever). It may also return early. */
+/* Waits until *p is no longer `seen`, for a wake-up, or for timeout_us (-1: no limit). It may also return early. */
 static inline void futex_wait(const int32_t *p, int32_t seen, int64_t timeout_us) {
     struct timespec t = {timeout_us / 1000000, (timeout_us % 1000000) * 1000};
     syscall(SYS_futex, p, FUTEX_WAIT_PRIVATE, seen, timeout_us < 0 ? 0 : &t, 0, 0);
@@ -92,7 +92,7 @@ static inline void futex_wait(const int32_t *p, int32_t seen, int64_t timeout_us
 
 static inline void futex_wake_all(const int32_t *p) { syscall(SYS_futex, p, FUTEX_WAKE_PRIVATE, INT32_MAX, 0, 0, 0); }
 
-/* One turn of a loop that spins. */
+/* Pauses the processor for one round of a spinning loop. */
 static inline void relax(void) {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
@@ -101,12 +101,12 @@ static inline void relax(void) {
 #endif
 }
 
-/* Timed waits of the calling thread end when they are due, not up to 50 µs later. */
+/* Makes timed waits of the calling thread end on time, and not up to 50 µs later. */
 static inline void be_punctual(void) { (void) prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0); }
 
-/* The calling thread works for a moment each time it is woken: it wants its turn at once, and a short one. From 6.12 on
- * Linux then lets it go before other threads of its core, for as much time in all as ever; an older one has no such
- * turns. Threads that it starts are as others are. */
+/* Asks for quick, short time slices: the calling thread works only for a moment each time it is woken. Linux 6.12 and
+ * later then runs it before other threads of its core, without giving it more time in total; older versions ignore it.
+ * Threads that it starts do not inherit the setting. */
 static inline void be_brief(void) {
     struct {
         uint32_t size, policy;
@@ -118,11 +118,12 @@ static inline void be_brief(void) {
     if (syscall(SYS_sched_getattr, 0, &attributes, sizeof attributes, 0) != 0) return;
     if (attributes.policy != SCHED_OTHER || attributes.runtime_ns == 0) return;
     attributes.flags = 1;           /* SCHED_FLAG_RESET_ON_FORK */
-    attributes.runtime_ns = 100000; /* the least there is */
+    attributes.runtime_ns = 100000; /* the minimum */
     (void) syscall(SYS_sched_setattr, 0, &attributes, 0);
 }
 
-/* The calling thread alone, as Linux has it. A system that refuses loses nothing but the order. */
+/* Sets the niceness of the calling thread only, which Linux allows. If the system refuses, only the priority is
+ * lost. */
 static inline void be_nice(int niceness) { (void) setpriority(PRIO_PROCESS, (id_t) syscall(SYS_gettid), niceness); }
 
 static inline void sleep_us(int64_t us) {

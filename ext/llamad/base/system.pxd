@@ -1,4 +1,4 @@
-# system.h as Cython sees it: atomics, clock, wake-ups.
+# The declarations of system.h: atomics, clock, wake-ups.
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 cdef extern from "llamad/base/system.h" nogil:

@@ -1,4 +1,4 @@
-# Threads of C that start and end together, and a pool of them that works through a queue of jobs.
+# C threads that start and end together, and a pool of them that works through a queue of jobs.
 from libc.stdint cimport int32_t
 
 from llamad.base.pthread cimport pthread_cond_t, pthread_mutex_t, pthread_t
@@ -18,7 +18,7 @@ ctypedef struct Threads:
     ThreadSeat seats[THREADS_MAX]
     int32_t n
 
-# Part of what it is about, its owner, which keeps it until it is done.
+# A job is embedded in its owner, which keeps it until it is done.
 ctypedef struct Job:
     Job *next
     void *owner
@@ -31,13 +31,13 @@ ctypedef struct JobPool:
     pthread_mutex_t mutex
     pthread_cond_t work       # there is a job, or the pool stops
     pthread_cond_t rest       # a job is done
-    Job *first                # waiting, in order
+    Job *first                # waiting jobs, in order
     Job *last
     int32_t n_resting
     int32_t stopping
     int32_t niceness
-    void *arg                 # of the functions
-    JobFn on_taken            # a thread begins with the job; under the mutex. May be NULL
+    void *arg                 # argument of the functions below
+    JobFn on_taken            # a thread takes the job; under the mutex. May be NULL
     JobRunFn run              # the work itself
     JobFn on_done             # under the mutex
 

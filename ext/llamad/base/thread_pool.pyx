@@ -1,5 +1,5 @@
-# Owns: how threads that never see Python start, wait for work and stop. Sampler threads have rounds of their own
-# (engine/threads/sampler_pool.pyx) and use Threads alone; grammar and tokenizer threads are a JobPool each.
+# Owns: how threads that never see Python start, wait for work and stop. Sampler threads have their own rounds
+# (engine/threads/sampler_pool.pyx) and use only Threads; grammar and tokenizer threads are a JobPool each.
 from libc.stdint cimport int32_t
 
 from llamad.base.pthread cimport (
@@ -16,7 +16,7 @@ cdef void *_thread_main(void *arg) noexcept nogil:
 
 
 cdef void threads_start(Threads *threads, int32_t n, ThreadFn fn, void *arg) noexcept nogil:
-    """Has fn(arg, index) called in each of n threads. Fewer where the system refuses some: threads.n says how many."""
+    """Start n threads that call fn(arg, index). If the system refuses some, threads.n is less than n."""
     threads.n = 0
     while threads.n < min(n, <int32_t>THREADS_MAX):
         threads.seats[threads.n].fn = fn
@@ -28,7 +28,7 @@ cdef void threads_start(Threads *threads, int32_t n, ThreadFn fn, void *arg) noe
 
 
 cdef void threads_join(Threads *threads) noexcept nogil:
-    """Returns when every call has returned, which the caller has asked for."""
+    """Wait until every thread has returned; the caller has told them to stop."""
     cdef int32_t i
     for i in range(threads.n):
         pthread_join(threads.ids[i], NULL)
@@ -38,7 +38,7 @@ cdef void threads_join(Threads *threads) noexcept nogil:
 # --- a queue of jobs --------------------------------------------------------------------------------------------
 
 cdef Job *_take(JobPool *pool) noexcept nogil:
-    """The first of the queue. Under the mutex."""
+    """Remove and return the first job of the queue. Call under the mutex."""
     cdef Job *job = pool.first
     pool.first = job.next
     if pool.first == NULL:
@@ -72,8 +72,8 @@ cdef void _work(void *arg, int32_t index) noexcept nogil:
 
 
 cdef void job_pool_start(JobPool *pool, int32_t n_threads) noexcept nogil:
-    """The pool is zeroed but for its functions, their argument and the niceness. pool.threads.n threads are there then,
-    perhaps none."""
+    """Start the threads. The pool must be zeroed except for its functions, their argument and the niceness. Afterwards
+    there are pool.threads.n threads, possibly none."""
     pthread_mutex_init(&pool.mutex, NULL)
     pthread_cond_init(&pool.work, NULL)
     pthread_cond_init(&pool.rest, NULL)
@@ -81,7 +81,7 @@ cdef void job_pool_start(JobPool *pool, int32_t n_threads) noexcept nogil:
 
 
 cdef Job *job_pool_stop(JobPool *pool) noexcept nogil:
-    """Ends the threads after their current jobs. Returns the list of those that were not begun."""
+    """End the threads after their current jobs. Return the list of jobs that were not begun."""
     pthread_mutex_lock(&pool.mutex)
     pool.stopping = 1
     pthread_cond_broadcast(&pool.work)
@@ -94,7 +94,7 @@ cdef Job *job_pool_stop(JobPool *pool) noexcept nogil:
 
 
 cdef void job_pool_add(JobPool *pool, Job *job) noexcept nogil:
-    """Behind all others. Under the mutex."""
+    """Append a job to the queue. Call under the mutex."""
     job.next = NULL
     if pool.last != NULL:
         pool.last.next = job
@@ -114,7 +114,7 @@ cdef void job_pool_unlock(JobPool *pool) noexcept nogil:
 
 
 cdef void job_pool_remove(JobPool *pool, Job *job) noexcept nogil:
-    """Takes a waiting job out of the queue. Under the mutex."""
+    """Remove a waiting job from the queue. Call under the mutex."""
     cdef Job *before = pool.first
     if before == job:
         _take(pool)
@@ -127,5 +127,5 @@ cdef void job_pool_remove(JobPool *pool, Job *job) noexcept nogil:
 
 
 cdef void job_pool_await(JobPool *pool) noexcept nogil:
-    """Returns when a job is done, perhaps without. Under the mutex, which is free meanwhile."""
+    """Wait until a job is done; may return early. Call under the mutex, which is released while waiting."""
     pthread_cond_wait(&pool.rest, &pool.mutex)

@@ -1,7 +1,9 @@
-// Checks a blob from outside against the layout, in full, and rewrites one of another number of slots.
+// Checks a saved state from outside completely against the layout, and rewrites one that was saved with another number
+// of slots.
 //
-// Invariant: what passes has exactly the headers, lengths and types that llama.cpp would write for this model, tokens of
-// this vocabulary, each position once, and finite values of a sane size only. Every read is bounded by the blob's length.
+// Invariant: a state that passes has exactly the headers, lengths and types that llama.cpp would write for this model,
+// tokens of this vocabulary, each position once, and only finite values of a sane size. Every read is bounded by the
+// length of the state.
 #include <new>
 
 #include "layout.hpp"
@@ -10,7 +12,7 @@ using namespace llamad::state;
 
 namespace {
 
-// Where a section lies: its streams' header may have to be written anew, the rest is carried over.
+// The offsets of a section. Its stream header may have to be rewritten; the body is copied.
 struct Place {
     size_t begin, body, body_end, end;
 };
@@ -78,8 +80,8 @@ bool check_rows(Reader &in, const Rows &rows, uint32_t n_cells, const char *what
 bool check_ext(Reader &in, const Section &section, const Blob &blob, const uint8_t *tokens, int32_t pos,
                llamad_state_error *error) {
     const int32_t x = in.i32(), y = in.i32(), token = in.i32();
-    const int32_t wanted = section.ext == Ext::POSITION ? pos : 0;
-    if (x != wanted || y != wanted) return wrong(error, "the cell of position %d is not a text token's", pos);
+    const int32_t expected = section.ext == Ext::POSITION ? pos : 0;
+    if (x != expected || y != expected) return wrong(error, "the cell of position %d is not a text token's", pos);
     int32_t own = -1;
     if (section.has_tokens && static_cast<uint32_t>(pos) < blob.n_tokens)
         std::memcpy(&own, tokens + size_t(pos) * 4, 4);
@@ -87,7 +89,7 @@ bool check_ext(Reader &in, const Section &section, const Blob &blob, const uint8
     return true;
 }
 
-// Every position of the sequence, or of its last n_cells tokens, exactly once, in any order.
+// Checks that every position of the sequence, or of its last n_cells tokens, occurs exactly once, in any order.
 bool check_cells(Reader &in, const Section &section, const Blob &blob, const uint8_t *tokens, uint32_t n_cells,
                  llamad_state_error *error) {
     const bool has_ext = section.ext != Ext::NONE;
@@ -196,9 +198,9 @@ bool check(const llamad_layout &layout, const uint8_t *data, size_t n, uint32_t 
     if (!check_tokens(in, blob, n_vocab, n_ctx, error)) return false;
     blob.kv_at = in.at();
     if (!in.has(BLOB_HEAD) || in.u32() != BLOB_MAGIC) return wrong(error, "no state of llama.cpp follows its tokens");
-    in.skip(4); // the sequence it was; llama.cpp does not look at it
+    in.skip(4); // the number of the sequence, which llama.cpp ignores
     const uint8_t *tokens = data + blob.tokens_at;
-    uint32_t n_window = ALL; // the second section is the window's
+    uint32_t n_window = ALL; // the first section has all cells, the second only those of the window
     for (const Section &section : layout.sections) {
         const bool is_right = section.is_recurrent ? check_recurrent(in, section, blob, error)
                                                    : check_kv(in, section, blob, tokens, n_window, error);
@@ -243,7 +245,7 @@ int32_t llamad_state_check(const llamad_layout *layout, const uint8_t *data, siz
         *n_bytes = rewritten_bytes(*layout, blob, n);
         return 0;
     } catch (const std::bad_alloc &) {
-        wrong(error, "no memory to check it");
+        wrong(error, "memory ran out while it was checked");
         return LLAMAD_STATE_E_MEMORY;
     }
 }
@@ -253,7 +255,7 @@ int32_t llamad_state_rewrite(const llamad_layout *layout, const uint8_t *data, s
         Blob blob;
         llamad_state_error error;
         if (!check(*layout, data, n, UINT32_MAX, UINT32_MAX, blob, &error)) return LLAMAD_STATE_E_WRONG;
-        // An engine has the memory, too: the state may be another one than llamad_state_check() measured.
+        // The engine shares this memory and may have changed the state since llamad_state_check() measured it.
         if (rewritten_bytes(*layout, blob, n) != n_out) return LLAMAD_STATE_E_WRONG;
         out = put(out, data, blob.kv_at + BLOB_HEAD);
         for (size_t i = 0; i < blob.places.size(); i++) {

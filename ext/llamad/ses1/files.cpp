@@ -1,4 +1,4 @@
-// llama.cpp's slot files, and base64 in JSON: the other clothes in which a state comes.
+// The other encodings of a saved state: llama.cpp's slot files, and base64 in JSON.
 #include "layout.hpp"
 
 using namespace llamad::state;
@@ -7,8 +7,8 @@ namespace {
 
 constexpr uint32_t FILE_MAGIC = 0x67677371;
 constexpr uint32_t FILE_VERSION = 3;
-constexpr uint32_t PACK_VERSION = 1; // of llama-server's token list
-constexpr uint32_t PACK_WORDS = 4;   // beside the tokens in it
+constexpr uint32_t PACK_VERSION = 1; // of llama-server's packed token list
+constexpr uint32_t PACK_WORDS = 4;   // words in it beside the tokens
 constexpr size_t FILE_HEAD = 12;
 
 struct File {
@@ -16,7 +16,8 @@ struct File {
     size_t tokens_at = 0;
 };
 
-// llama-server packs its tokens with a marker and, behind them, its media; older ones and llama.cpp have them bare.
+// llama-server packs its tokens with a marker before and media after them; llama.cpp and older servers write bare
+// tokens.
 bool read_tokens(Reader &in, File &file, llamad_state_error *error) {
     const uint32_t n_words = in.u32();
     if (!in.has(uint64_t{n_words} * 4)) return wrong(error, "it ends within its %u tokens", n_words);
@@ -37,10 +38,10 @@ bool read_tokens(Reader &in, File &file, llamad_state_error *error) {
 
 bool read_head(Reader &in, llamad_state_error *error) {
     if (!in.has(FILE_HEAD) || in.u32() != FILE_MAGIC)
-        return wrong(error, "it is no saved slot: neither SES1 nor llama.cpp's");
+        return wrong(error, "it is not a saved slot: neither SES1 nor llama.cpp's format");
     const uint32_t version = in.u32();
     if (version != FILE_VERSION) {
-        return wrong(error, "it is of version %u of llama.cpp's slot files, but this one reads %u", version,
+        return wrong(error, "it has version %u of llama.cpp's slot files, but llamad reads version %u", version,
                      FILE_VERSION);
     }
     return true;
@@ -53,7 +54,7 @@ bool read_front(const uint8_t *data, size_t n, File &file, llamad_state_error *e
 
 constexpr char DIGITS[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-// Two digits for every 12 bits.
+// The two base64 digits for every 12 bits.
 struct Pairs {
     char of[4096][2];
     constexpr Pairs() : of() {
@@ -65,7 +66,7 @@ struct Pairs {
 };
 constexpr Pairs PAIRS;
 
-// What a digit is worth in each of the four places; a byte that is none has bits above all of them.
+// The value of a digit in each of the four places. A byte that is no digit has bits above all values.
 constexpr uint32_t NO_DIGIT = 0xff000000;
 struct Values {
     uint32_t of[4][256];
@@ -74,7 +75,7 @@ struct Values {
             const int shift = 18 - 6 * place;
             for (int i = 0; i < 256; i++) of[place][i] = NO_DIGIT;
             for (uint32_t i = 0; i < 64; i++) of[place][static_cast<unsigned char>(DIGITS[i])] = i << shift;
-            of[place][static_cast<unsigned char>('-')] = 62u << shift; // the alphabet for URLs is as clear
+            of[place][static_cast<unsigned char>('-')] = 62u << shift; // the URL-safe alphabet is accepted too
             of[place][static_cast<unsigned char>('_')] = 63u << shift;
         }
     }
@@ -85,12 +86,12 @@ uint32_t value_of(char digit, int place) { return VALUES.of[place][static_cast<u
 
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
-// Part of a number or of a word like null.
+// Whether the character belongs to a number or to a word such as null.
 bool is_plain(char c) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || c == '+' || c == '-' || c == '.' || c == 'E';
 }
 
-// Reads just as much JSON as it takes to find one member of the outermost object. Never recurses.
+// Reads only as much JSON as is needed to find one member of the outermost object. Never recurses.
 class Scanner {
   public:
     Scanner(const char *text, size_t n) : text_(text), n_(n) {}
@@ -106,7 +107,7 @@ class Scanner {
         at_++;
         return true;
     }
-    // The contents of a string lie from *begin to at() - 1.
+    // Reads a string, whose contents are from *begin to at() - 1.
     bool string(size_t *begin) {
         if (!eat('"')) return false;
         *begin = at_;
@@ -122,7 +123,7 @@ class Scanner {
         at_++;
         return true;
     }
-    // A value of any kind: brackets are only counted, because it is not used.
+    // Skips a value of any kind. Brackets are only counted, because the value is not used.
     bool value() {
         size_t depth = 0, begin;
         do {
@@ -153,17 +154,17 @@ class Scanner {
   private:
     static constexpr size_t CLEAR = 64;
 
-    // Whether nothing in the next bytes ends a string or means more than itself. Asked where they begin, so that a long
-    // text is passed over in steps, and one with many escapes is not looked at over and over.
+    // Whether the next CLEAR bytes hold no quote, backslash or control character. It is checked only at multiples of
+    // CLEAR, so that long texts are skipped in steps, and no byte of a text with many escapes is checked repeatedly.
     bool is_clear() const {
         if (at_ % CLEAR != 0 || n_ - at_ < CLEAR) return false;
-        unsigned found = 0;
+        unsigned special = 0;
         for (size_t i = 0; i < CLEAR; i++) {
             const auto c = static_cast<unsigned char>(text_[at_ + i]);
-            found |= static_cast<unsigned>(c < 0x20) | static_cast<unsigned>(c == '"') |
-                     static_cast<unsigned>(c == '\\');
+            special |= static_cast<unsigned>(c < 0x20) | static_cast<unsigned>(c == '"') |
+                       static_cast<unsigned>(c == '\\');
         }
-        return found == 0;
+        return special == 0;
     }
 
     const char *text_;
@@ -237,7 +238,7 @@ int64_t llamad_base64_decode(const char *text, size_t n, uint8_t *out) {
     uint32_t v = 0;
     size_t i = 0, n_digits = 0, n_pads = 0;
     for (; i < n; i++) {
-        // Four digits at a time, until one is not.
+        // Decodes four digits at a time, while all four are digits.
         while (n_digits % 4 == 0 && i + 4 <= n) {
             const uint32_t four = value_of(text[i], 0) | value_of(text[i + 1], 1) | value_of(text[i + 2], 2) |
                                   value_of(text[i + 3], 3);
@@ -249,7 +250,7 @@ int64_t llamad_base64_decode(const char *text, size_t n, uint8_t *out) {
         }
         if (i == n) break;
         const char c = text[i];
-        if (c == '\\' && i + 1 < n && text[i + 1] == '/') continue; // JSON may write a slash so
+        if (c == '\\' && i + 1 < n && text[i + 1] == '/') continue; // JSON may escape a slash
         if (c == '=') {
             n_pads++;
             continue;
@@ -276,7 +277,7 @@ int32_t llamad_json_find_state(const char *body, size_t n, size_t *begin, size_t
     bool is_found = false;
     error->reason[0] = 0;
     const auto bad = [&] {
-        wrong(error, "the body is no JSON object with \"state\", a base64 text: it goes wrong at byte %zu", scan.at());
+        wrong(error, "the body is not a JSON object with \"state\" as base64: it goes wrong at byte %zu", scan.at());
         return LLAMAD_STATE_E_WRONG;
     };
     if (!scan.eat('{')) return bad();

@@ -1,4 +1,5 @@
-// Whether cached values are finite, at memory speed: a NaN in one slot's cache can reach every other's logits.
+// Checks at memory speed that cached values are finite, because a NaN in one slot's cache can reach every slot's
+// logits.
 #include "layout.hpp"
 
 namespace llamad::state {
@@ -8,11 +9,11 @@ namespace {
 struct Type {
     int32_t type;
     const char *name;
-    size_t bytes; // of a block
-    int n_halves; // f16 numbers at a block's beginning; what follows are integers
+    size_t bytes; // per block
+    int n_halves; // f16 numbers at the start of a block; the rest are integers
 };
 
-// ggml's numbers for the types that a cache may have.
+// ggml's numbers of the types that a cache may have.
 enum : int32_t { F32 = 0, F16 = 1, BF16 = 30 };
 constexpr Type TYPES[] = {
     {F32, "f32", 4, 0}, {F16, "f16", 2, 0}, {2, "q4_0", 18, 1},    {3, "q4_1", 20, 2},   {6, "q5_0", 22, 1},
@@ -26,11 +27,11 @@ const Type *find(int32_t type) {
     return nullptr;
 }
 
-// The bits, without the sign, of the smallest number that is too large: 2^64, or what is infinite where that is less.
+// The bits, without the sign, of the smallest value that is too large: 2^64, or infinity if the type ends before that.
 constexpr uint32_t F32_LIMIT = 0x5f800000u;
 constexpr uint16_t BF16_LIMIT = 0x5f80, F16_LIMIT = 0x7c00;
 
-// No branch inside, so that the compiler makes it wide.
+// The inner loop has no branch, so that the compiler can vectorize it.
 template <typename T, T LIMIT> bool all_finite(const uint8_t *data, size_t n) {
     constexpr size_t BLOCK = 4096;
     const size_t n_all = n / sizeof(T);
@@ -57,13 +58,13 @@ bool halves_finite(const uint8_t *data, size_t n, const Type &type) {
 } // namespace
 
 size_t block_bytes(int32_t type) {
-    const Type *found = find(type);
-    return found ? found->bytes : 0;
+    const Type *known = find(type);
+    return known ? known->bytes : 0;
 }
 
 const char *type_name(int32_t type) {
-    const Type *found = find(type);
-    return found ? found->name : "unknown";
+    const Type *known = find(type);
+    return known ? known->name : "unknown";
 }
 
 bool is_finite(int32_t type, const uint8_t *data, size_t n) {

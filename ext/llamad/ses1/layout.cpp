@@ -1,5 +1,5 @@
-// Learns a layout: what llama.cpp wrote for one token and for two is read in every form that is known, and the form
-// that fits both to the last byte is the model's. Runs once, at start.
+// Learns a layout: reads what llama.cpp wrote for one token and for two in every known form, and takes the form that
+// fits both to the last byte. Runs once, at start.
 #include <memory>
 
 #include "layout.hpp"
@@ -11,7 +11,7 @@ namespace {
 constexpr uint64_t ROW_MAX = 1u << 30;
 constexpr uint32_t LAYER_MAX = 4096;
 
-// Which sections, in their order, and what is in them.
+// The sections of a state, and what they contain.
 struct Form {
     int n_kv;
     bool has_recurrent, has_ext, has_v;
@@ -45,7 +45,7 @@ bool read_transposed(Reader &in, std::vector<Rows> &out, uint32_t n_cells) {
     return true;
 }
 
-// The cells of a fresh sequence are its positions in order, which shows what ext holds.
+// Reads the cells of a new sequence, whose positions are in order. That shows what the extra numbers hold.
 bool read_cells(Reader &in, Section &section, bool has_ext, uint32_t n_cells) {
     bool is_position = true, is_zero = true, is_null = true;
     if (!in.has(uint64_t{n_cells} * (has_ext ? 24 : 12))) return false;
@@ -88,7 +88,7 @@ bool read_kv(Reader &in, Section &section, const Form &form, uint32_t n_cells, u
     return true;
 }
 
-// Always the last section, so its rows go on to the end.
+// Reads the recurrent section. It is always the last one, so its rows go on to the end.
 bool read_recurrent(Reader &in, Section &section, uint32_t n_tokens) {
     section.is_recurrent = true;
     if (!in.has(20) || in.u32() != 1 || in.i32() != static_cast<int32_t>(n_tokens) - 1 || in.u32() != 0) return false;
@@ -128,7 +128,7 @@ const Form FORMS[] = {
     {1, true, true, false},
 };
 
-// A sliding window may hold fewer cells than tokens.
+// Returns the largest size; a sliding window may hold fewer cells than tokens.
 size_t bytes_with(const llamad_layout &layout, uint32_t n_tokens, uint32_t n_stream) {
     size_t n = SES1_HEAD + size_t{n_tokens} * 4 + BLOB_HEAD;
     for (const Section &section : layout.sections) {
@@ -140,7 +140,8 @@ size_t bytes_with(const llamad_layout &layout, uint32_t n_tokens, uint32_t n_str
     return n;
 }
 
-// What the extra numbers of a cell are shows only beyond position 0, so the second state tells it.
+// Compares two layouts. What the extra numbers of a cell mean shows only beyond position 0, so that is taken from
+// `two`.
 bool are_alike(const llamad_layout &one, const llamad_layout &two) {
     if (one.n_stream != two.n_stream || one.sections.size() != two.sections.size()) return false;
     for (size_t i = 0; i < one.sections.size(); i++) {
@@ -170,7 +171,7 @@ llamad_layout *llamad_layout_learn(const uint8_t *one, size_t n_one, const uint8
         }
         wrong(error, "this model keeps its memory in a form that llamad does not know how to check");
     } catch (...) {
-        wrong(error, "no memory for the layout of saved states");
+        wrong(error, "memory ran out for the layout of saved states");
     }
     return nullptr;
 }

@@ -1,5 +1,5 @@
-// The shape of a saved sequence: which sections, and for each layer the type and size of its rows.
-// Owned by whoever learned it; constant afterwards, so any thread may read it.
+// The layout of a saved sequence: its sections, and for each layer the type and size of its rows.
+// Immutable once it has been learned, so any thread may read it.
 #pragma once
 #include <cstdarg>
 #include <cstddef>
@@ -12,33 +12,33 @@
 
 namespace llamad::state {
 
-constexpr uint32_t BLOB_MAGIC = 0xaf143cd8; // before the memory, with the sequence's number
+constexpr uint32_t BLOB_MAGIC = 0xaf143cd8; // precedes the memory, together with the sequence's number
 constexpr size_t BLOB_HEAD = 8;
 constexpr uint32_t STREAMS_MAX = 4096;
 constexpr size_t SES1_HEAD = 8;
 constexpr char SES1_MAGIC[] = {'S', 'E', 'S', '1'};
 
-// A layer's rows: one for each cell, or, transposed, one element for each cell in every dimension.
+// A layer's rows. There is one row for each cell; if transposed, one element for each cell in every dimension.
 struct Rows {
     int32_t type = 0;
-    uint64_t bytes = 0;                   // of a cell's row
-    uint32_t element = 0, n_elements = 0; // of a transposed one
+    uint64_t bytes = 0;                   // size of a cell's row
+    uint32_t element = 0, n_elements = 0; // of transposed rows
 
     bool operator==(const Rows &o) const {
         return type == o.type && bytes == o.bytes && element == o.element && n_elements == o.n_elements;
     }
 };
 
-// What a cell tells beside its position, for models that need it.
+// The extra numbers of a cell beside its position, for models that need them.
 enum class Ext : uint8_t { NONE, POSITION, ZERO };
 
 struct Section {
     bool is_recurrent = false;
     Ext ext = Ext::NONE;
-    bool has_tokens = false; // a cell with ext names its token, else a constant -1
+    bool has_tokens = false; // the extra numbers name the token; otherwise that number is -1
     uint32_t n_layer = 0;
     uint32_t v_trans = 0;
-    std::vector<Rows> k, v; // of a recurrent section all rows are in k
+    std::vector<Rows> k, v; // a recurrent section has all its rows in k
 
     bool operator==(const Section &o) const {
         return is_recurrent == o.is_recurrent && ext == o.ext && has_tokens == o.has_tokens && n_layer == o.n_layer &&
@@ -46,7 +46,7 @@ struct Section {
     }
 };
 
-// Reads little-endian numbers. Bounds are checked by whoever asks `has`; past the end it stays there.
+// Reads little-endian numbers. Callers check the bounds with has(); a read past the end returns 0 and stays at the end.
 class Reader {
   public:
     Reader(const uint8_t *data, size_t n) : data_(data), n_(n) {}
@@ -67,7 +67,7 @@ class Reader {
             return value;
         }
         std::memcpy(&value, data_ + at_, sizeof value);
-        __asm__ volatile("" ::: "memory"); // read once: another process may change it after the check
+        __asm__ volatile("" ::: "memory"); // read it only once, because another process may change it after the check
         at_ += sizeof value;
         return value;
     }
@@ -76,7 +76,7 @@ class Reader {
     size_t n_, at_ = 0;
 };
 
-// False, with the reason.
+// Stores the reason and returns false.
 __attribute__((format(printf, 2, 3))) inline bool wrong(llamad_state_error *error, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
@@ -85,11 +85,10 @@ __attribute__((format(printf, 2, 3))) inline bool wrong(llamad_state_error *erro
     return false;
 }
 
-// Whether every number in so many bytes of rows of this type is finite, and below 2^64: in a cache that all slots share,
-// a larger key would become infinite when another slot's query meets it, and with the mask not a number. `type` must be
-// a known one.
+// Whether every number in n bytes of rows of this type is finite and below 2^64. In a cache that all slots share, a
+// larger key would become infinite when it meets another slot's query, and NaN with the mask. `type` must be known.
 bool is_finite(int32_t type, const uint8_t *data, size_t n);
-// Bytes in a block of the type and how the sizes of its rows divide; 0: not a type that a cache may have.
+// Returns the bytes of a block of the type, which divide the size of a row; 0 if a cache cannot have the type.
 size_t block_bytes(int32_t type);
 const char *type_name(int32_t type);
 

@@ -1,7 +1,7 @@
 # distutils: language = c++
 # distutils: sources = ext/llamad/ses1/*.cpp
-# Owns: saved states as Python sees them: checked, turned into files and base64. Every call lets the GIL go and belongs
-# on a worker thread. Must not touch the engine or llama.cpp.
+# Owns: saved states as Python sees them: checks them, and converts them to files and base64. Every call releases the
+# GIL and belongs on a worker thread. Must not touch the engine or llama.cpp.
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy
@@ -31,7 +31,7 @@ cdef extern from "llamad/ses1/state.h" nogil:
 
 cdef enum:
     HEAD = 8               # "SES1" and the number of tokens
-    BLOB_HEAD = 8          # llama.cpp's own, before the memory; its files leave it out
+    BLOB_HEAD = 8          # llama.cpp's own head before the memory; its files leave it out
 
 
 class StateError(ValueError):
@@ -43,8 +43,8 @@ cdef str _reason(const llamad_state_error *error):
 
 
 cdef class Layout:
-    """How the running model's memory is written; learned from its states of one token and of two. n_window: the tokens
-    of its sliding window, 0 without one."""
+    """The layout in which llama.cpp writes the running model's memory, learned from its states of one token and of two.
+    n_window is the number of tokens in its sliding window, 0 without one."""
     cdef llamad_layout *layout
 
     def __cinit__(self, one: bytes, two: bytes, n_window: int = 0) -> None:
@@ -60,17 +60,17 @@ cdef class Layout:
             llamad_layout_close(self.layout)
 
     def bytes(self, n_tokens: int) -> int:
-        """The largest state of so many tokens that is saved here."""
+        """Return the size of the largest state with this many tokens that is saved here."""
         return llamad_layout_bytes(self.layout, n_tokens)
 
     def bytes_max(self, n_tokens: int) -> int:
-        """The largest state of so many tokens, whatever number of slots its maker had."""
+        """Return the size of the largest state with this many tokens, saved with any number of slots."""
         return llamad_layout_bytes_max(self.layout, n_tokens)
 
 
 def check(layout: Layout, blob: Blob, n_vocab: int, n_ctx: int, size: int | None = None) -> tuple[int, Blob]:
-    """Of a state in the first `size` bytes, or in all: the number of its tokens, and the blob that llama.cpp can be given:
-    the same, or a new one where it was saved under another number of slots. Raises StateError."""
+    """Check the state in the first `size` bytes, or in all. Return the number of its tokens, and a blob that llama.cpp
+    can read: the same one, or a new one if the state was saved with another number of slots. Raises StateError."""
     cdef Layout known = layout
     cdef Blob source = blob
     cdef Blob target
@@ -91,7 +91,7 @@ def check(layout: Layout, blob: Blob, n_vocab: int, n_ctx: int, size: int | None
     with nogil:
         code = llamad_state_rewrite(known.layout, source.blob.data, n_state, target.blob.data, n_bytes)
     if code == LLAMAD_STATE_E_MEMORY:
-        raise MemoryError("no memory to rewrite a state")
+        raise MemoryError("memory ran out while a state was rewritten")
     if code != 0:
         raise StateError("it changed while it was checked")
     target.size = n_bytes
@@ -99,10 +99,10 @@ def check(layout: Layout, blob: Blob, n_vocab: int, n_ctx: int, size: int | None
 
 
 def n_tokens(blob: Blob) -> int:
-    """Of a state that was checked or made here."""
+    """Return the number of tokens in a state that was checked or made here."""
     cdef uint32_t n = 0
     if (<Blob>blob).blob.size < HEAD:
-        raise StateError("it is shorter than a head")
+        raise StateError("it is shorter than its head")
     memcpy(&n, (<Blob>blob).blob.data + 4, 4)
     if (<Blob>blob).blob.size < HEAD + 4 * <size_t>n:
         raise StateError("it ends within its tokens")
@@ -110,12 +110,12 @@ def n_tokens(blob: Blob) -> int:
 
 
 def kv_offset(blob: Blob) -> int:
-    """Where the part begins that llama.cpp's files hold behind the tokens."""
+    """Return the offset of the memory, which follows the tokens in llama.cpp's files."""
     return HEAD + 4 * n_tokens(blob) + BLOB_HEAD
 
 
 def file_head(blob: Blob) -> bytes:
-    """What a file in llama.cpp's format begins with; memoryview(blob)[kv_offset(blob):] follows."""
+    """Return the beginning of a file in llama.cpp's format; memoryview(blob)[kv_offset(blob):] must follow it."""
     cdef uint32_t head[3]
     cdef uint32_t n = n_tokens(blob)
     head[0] = 0x67677371
@@ -125,8 +125,8 @@ def file_head(blob: Blob) -> bytes:
 
 
 def file_front(head: bytes, n_file: int, n_ctx: int) -> int:
-    """How much of a file of n_file bytes, which begins with this head of 12, comes before its memory; 0 where it is SES1,
-    which is read as it is. Raises StateError."""
+    """Return how many of a file's n_file bytes come before its memory; `head` is its first 12 bytes. The result is 0
+    for SES1, which is read unchanged. Raises StateError."""
     cdef llamad_state_error error
     cdef int64_t n
     if head[:4] == b"SES1":
@@ -138,15 +138,15 @@ def file_front(head: bytes, n_file: int, n_ctx: int) -> int:
 
 
 def from_front(front: bytes, n_file: int) -> tuple[Blob, int]:
-    """A blob for the state that a file holds, with all but the memory in it, and where the rest of the file belongs.
-    Raises StateError."""
+    """Return a blob for the state in a file, filled up to the memory, and the offset where the rest of the file
+    belongs. Raises StateError."""
     cdef const uint8_t *data = <const uint8_t *>PyBytes_AS_STRING(front)
     cdef size_t n_front = <size_t>PyBytes_GET_SIZE(front), at = 0
     cdef int64_t n = n_file
     cdef llamad_state_error error
     cdef Blob target
     if n < <int64_t>n_front:
-        raise ValueError("a file is no shorter than its front")
+        raise ValueError("a file cannot be shorter than its front")
     if n_front:
         n = llamad_file_ses1_bytes(data, n_front, n_file, &error)
         if n < 0:
@@ -159,7 +159,7 @@ def from_front(front: bytes, n_file: int) -> tuple[Blob, int]:
 
 
 def encode_json(blob: Blob, head: bytes, tail: bytes) -> Blob:
-    """head, the blob as base64, and tail, in one buffer."""
+    """Return one buffer with the head, the blob as base64, and the tail."""
     cdef Blob source = blob
     cdef size_t n_head = <size_t>PyBytes_GET_SIZE(head), n_tail = <size_t>PyBytes_GET_SIZE(tail)
     cdef size_t n_text = (source.blob.size + 2) // 3 * 4
@@ -173,7 +173,7 @@ def encode_json(blob: Blob, head: bytes, tail: bytes) -> Blob:
 
 
 def decode_json(const uint8_t[:] body, bytes_max: int) -> Blob:
-    """The state in {"state": "<base64>"}. Raises StateError."""
+    """Return the state in {"state": "<base64>"}. Raises StateError."""
     cdef size_t begin = 0, end = 0, n = <size_t>body.shape[0]
     cdef const char *text = <const char *>&body[0] if n else NULL
     cdef int32_t code
@@ -184,7 +184,7 @@ def decode_json(const uint8_t[:] body, bytes_max: int) -> Blob:
         code = llamad_json_find_state(text, n, &begin, &end, &error)
     if code != 0:
         raise StateError(_reason(&error))
-    # A slash may be written with two characters, so the text may be longer than the state makes it.
+    # An escaped slash takes two characters, so the text may be longer than the state requires.
     target = Blob((end - begin) // 4 * 3 + 3)
     with nogil:
         n_state = llamad_base64_decode(text + begin, end - begin, target.blob.data)

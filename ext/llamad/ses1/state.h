@@ -1,8 +1,8 @@
-/* Saved slot states as workers, the engine and the fuzzer see them: plain C over the C++ beside it. No exception leaves.
+/* The C interface to saved slot states, for workers, the engine and the fuzzer. No exception leaves it.
  *
- * SES1 is "SES1", u32 n_tokens, i32 tokens, then what llama.cpp's per-sequence state call writes. Nothing that came from
- * outside reaches llama.cpp before llamad_state_check() has compared every length and header with the layout that the
- * running model was seen to use. All functions may run on any thread and never touch the engine.
+ * SES1 is "SES1", u32 n_tokens, i32 tokens, then what llama.cpp's per-sequence state call writes. Nothing from outside
+ * reaches llama.cpp before llamad_state_check() has compared every length and header with the layout that the running
+ * model uses. All functions may run on any thread and never touch the engine.
  */
 #ifndef LLAMAD_STATE_H
 #define LLAMAD_STATE_H
@@ -21,35 +21,37 @@ typedef struct llamad_state_error {
 } llamad_state_error;
 
 enum {
-    LLAMAD_STATE_E_WRONG = -1, /* the reason says what */
+    LLAMAD_STATE_E_WRONG = -1, /* the reason says what is wrong */
     LLAMAD_STATE_E_MEMORY = -2
 };
 
-/* How this model's memory is written, learned from what llama.cpp wrote for a sequence of one token and of two. n_window:
- * the tokens that its sliding window holds, 0 without one. NULL and a reason where that is no form known here. */
+/* Learns the layout in which this model's memory is written, from what llama.cpp wrote for a sequence of one token and
+ * of two. n_window is the number of tokens in its sliding window, 0 without one. Returns NULL and a reason if the form
+ * is unknown. */
 llamad_layout *llamad_layout_learn(const uint8_t *one, size_t n_one, const uint8_t *two, size_t n_two,
                                    uint32_t n_window, llamad_state_error *error);
 void llamad_layout_close(llamad_layout *layout);
-/* The largest SES1 blob of so many tokens under this layout, saved here, or (max) by whatever number of slots. */
+/* Returns the size of the largest SES1 blob with this many tokens: saved here, or (max) with any number of slots. */
 size_t llamad_layout_bytes(const llamad_layout *layout, uint32_t n_tokens);
 size_t llamad_layout_bytes_max(const llamad_layout *layout, uint32_t n_tokens);
 
-/* 0 where llama.cpp can be given the blob. *n_tokens is its count, *n_bytes the size it has once it is written for the
- * running cache: other than n where the blob is of another number of slots, and then it must be rewritten. */
+/* Returns 0 if llama.cpp can read the blob. *n_tokens is its token count, *n_bytes the size that it needs for the
+ * running cache. That differs from n if the blob was saved with another number of slots; then it must be rewritten. */
 int32_t llamad_state_check(const llamad_layout *layout, const uint8_t *data, size_t n, uint32_t n_vocab, uint32_t n_ctx,
                            uint32_t *n_tokens, size_t *n_bytes, llamad_state_error *error);
-/* A checked blob for the running cache, into n_bytes at out. */
+/* Rewrites a checked blob for the running cache, into n_out bytes at out. */
 int32_t llamad_state_rewrite(const llamad_layout *layout, const uint8_t *data, size_t n, uint8_t *out, size_t n_out);
 
-/* A slot's file as llama.cpp and llama-server write it: a front, which is the head and the list of tokens, and the memory,
- * which is read straight to its place. From the first bytes of a file of n_file: how long its front is, or an error. */
+/* A slot file of llama.cpp or llama-server has a front, which is the head and the list of tokens, and the memory, which
+ * is read directly to its place. Returns the length of the front, from the first bytes of a file of n_file, or an
+ * error. */
 int64_t llamad_file_front(const uint8_t *head, size_t n, size_t n_file, uint32_t n_ctx, llamad_state_error *error);
-/* From the whole front: the size of the SES1 blob that the file becomes, or an error. */
+/* Returns the size of the SES1 blob that the file becomes, from the whole front, or an error. */
 int64_t llamad_file_ses1_bytes(const uint8_t *front, size_t n, size_t n_file, llamad_state_error *error);
-/* Writes all of that blob but the memory, and returns where this begins. */
+/* Writes all of that blob except the memory, and returns the offset where the memory begins. */
 size_t llamad_file_to_ses1(const uint8_t *front, size_t n, uint8_t *out);
 
-/* Base64, and the request body {"state": "<base64>"}: where the text of the value lies, or an error. */
+/* Base64, and the position of the value's text in the request body {"state": "<base64>"}. */
 size_t llamad_base64_encode(const uint8_t *data, size_t n, char *out);
 int64_t llamad_base64_decode(const char *text, size_t n,
                              uint8_t *out); /* at most n / 4 * 3 + 3 bytes; -1: not base64 */

@@ -1,5 +1,5 @@
-# Owns: generated text on its way out: a buffer of what is not sent yet, where split characters are held back (stop
-# strings: stop_strings.pyx). Runs on the engine thread. Never decodes to Python text.
+# Owns: the buffer of generated text that is not sent yet, in which split characters are held back (stop_strings.pyx
+# holds back stop strings). Runs on the engine thread. Never decodes to Python text.
 from libc.stdint cimport int32_t, uint8_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memmove, memset
@@ -10,7 +10,7 @@ cdef enum:
 
 
 cdef int text_init(Text *text) noexcept nogil:
-    """0, or -1 without memory."""
+    """Return 0, or -1 if memory ran out."""
     memset(text, 0, sizeof(Text))
     text.bytes = <char *>malloc(BYTES_START)
     text.tokens = <int32_t *>malloc(TOKENS_START * sizeof(int32_t))
@@ -55,7 +55,7 @@ cdef int _grow(Text *text, int32_t n_piece) noexcept nogil:
 
 
 cdef int text_add(Text *text, int32_t token, const char *piece, int32_t n_piece) noexcept nogil:
-    """0, or -1 without memory."""
+    """Append a token's text. Return 0, or -1 if memory ran out."""
     if _grow(text, n_piece) < 0:
         return -1
     memcpy(text.bytes + text.n_bytes, piece, <size_t>n_piece)
@@ -68,7 +68,7 @@ cdef int text_add(Text *text, int32_t token, const char *piece, int32_t n_piece)
 
 
 cdef int32_t utf8_held(const char *bytes, int32_t n) noexcept nogil:
-    """How many bytes at the end are a character that may still be completed."""
+    """Return how many bytes at the end belong to a character that may still be completed."""
     cdef int32_t back = 1, need
     cdef uint8_t lead, second
     while back <= 3 and back <= n:
@@ -91,13 +91,13 @@ cdef int32_t utf8_held(const char *bytes, int32_t n) noexcept nogil:
 
 
 cdef void text_finish(Text *text) noexcept nogil:
-    """No more text comes: what was held back is free to go."""
+    """Release everything that was held back, because no more text comes."""
     text.n_safe = text.n_bytes
 
 
 cdef int32_t text_ready(const Text *text) noexcept nogil:
-    """How many tokens may leave: those of which some text is safe, and those without text before them. A token whose
-    whole text is held back, or was cut off with a stop string, is not among them."""
+    """Return how many tokens may be sent: those with some safe text, and those without text before them. A token whose
+    whole text is held back, or was cut off with a stop string, is not included."""
     cdef int32_t i, end
     for i in range(text.n_tokens):
         end = text.starts[i + 1] if i + 1 < text.n_tokens else text.end
@@ -107,8 +107,8 @@ cdef int32_t text_ready(const Text *text) noexcept nogil:
 
 
 cdef int text_cut_line(Text *text, int32_t n_indent) noexcept nogil:
-    """1 when a line of the safe text, but for the first, is indented by less than n_indent: the text then ends
-    behind that line's blanks."""
+    """Return 1 if a line of the safe text, except the first, is indented by less than n_indent. The text then ends
+    after that line's blanks."""
     cdef int32_t i
     cdef char c
     for i in range(text.n_lined, text.n_safe):
@@ -126,7 +126,7 @@ cdef int text_cut_line(Text *text, int32_t n_indent) noexcept nogil:
 
 
 cdef void text_sent(Text *text, int32_t n_tokens) noexcept nogil:
-    """The safe bytes and the first tokens have left."""
+    """Remove the safe bytes and the first n_tokens tokens, which have been sent."""
     cdef int32_t i
     memmove(text.bytes, text.bytes + text.n_safe, <size_t>(text.n_bytes - text.n_safe))
     text.n_tokens -= n_tokens

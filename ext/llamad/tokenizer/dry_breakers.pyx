@@ -1,9 +1,9 @@
-# Owns: the way from DRY's sequence breakers to the table that the engine looks tokens up in. Runs on a worker, without
-# the GIL, because every token of the vocabulary is looked at; touches nothing but the vocabulary.
+# Owns: the conversion of DRY's sequence breakers to the table in which the engine looks tokens up. Runs on a worker,
+# without the GIL, because it looks at every token of the vocabulary; touches nothing but the vocabulary.
 #
-# The table is int32s: the number of heads; the heads, rising; for each head the index of its tails; then the tails: a
-# count, and for each a length and its tokens. A head is a token whose text holds a breaker, or ends with the beginning
-# of one; a tail is how the rest of that breaker is tokenized. Heads with the same tails share them.
+# The table consists of int32s: the number of heads; the heads, rising; for each head the index of its tails; then the
+# tails: a count, and for each a length and its tokens. A head is a token whose text contains a breaker, or ends with
+# the beginning of one; a tail is the rest of that breaker, tokenized. Heads with the same tails share them.
 from libc.stdint cimport int32_t, uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memchr, memcmp, memcpy
@@ -15,19 +15,19 @@ from llamad.tokenizer.vocab cimport Vocab
 
 cdef enum:
     BREAKERS_MAX = 64
-    BREAKER_BYTES = 40                   # llama.cpp uses no more of one
-    TAIL_TOKENS = 20                     # nor of a tail
-    REST_TOKENS = 256                    # room for one before it is cut
-    WORD_BYTES = 1024                    # a longer token is no head
+    BREAKER_BYTES = 40                   # llama.cpp uses no more bytes of a breaker
+    TAIL_TOKENS = 20                     # nor more tokens of a tail
+    REST_TOKENS = 256                    # room for a tail before it is cut
+    WORD_BYTES = 1024                    # a longer token cannot be a head
     RECORD_MAX = 1 + BREAKERS_MAX * BREAKER_BYTES * (1 + TAIL_TOKENS)
-    TAILS_MAX = 1 << 17                  # numbers in the tails of all heads
-    HEAD_TAILS_MAX = 64                  # of one head: each is tried at every place of the history where it stands
+    TAILS_MAX = 1 << 17                  # int32s in the tails of all heads
+    HEAD_TAILS_MAX = 64                  # tails of one head: each is tried wherever the head occurs in the history
     N_INDEX = 1 << 14
 
 ctypedef struct Breaker:
     int32_t n
     char text[BREAKER_BYTES]
-    int32_t n_rest[BREAKER_BYTES]        # the tokens of what follows each byte, plus 1; 0: not asked yet
+    int32_t n_rest[BREAKER_BYTES]        # number of tokens from each byte on, plus 1; 0: not tokenized yet
     int32_t rest[BREAKER_BYTES][TAIL_TOKENS]
 
 ctypedef struct Packing:
@@ -37,17 +37,17 @@ ctypedef struct Packing:
     Breaker breakers[BREAKERS_MAX]
     int32_t n_heads
     int32_t *heads
-    int32_t *at                          # into tails
+    int32_t *at                          # index of each head's record in `tails`
     int32_t n_tails
     int32_t tails[TAILS_MAX]
     int32_t record[RECORD_MAX]           # the tails of one head
     int32_t n_record
     int32_t n_kinds
-    int32_t index[N_INDEX]               # where each kind of record lies in `tails`, plus 1
+    int32_t index[N_INDEX]               # hash table: the index of each different record in `tails`, plus 1
 
 
 cdef const int32_t *_rest(Packing *pack, Breaker *breaker, int32_t from_byte) noexcept nogil:
-    """The tokens of a breaker's text from a byte on."""
+    """Return the tokens of a breaker's text from this byte on."""
     cdef int32_t tokens[REST_TOKENS]
     cdef int32_t n
     if breaker.n_rest[from_byte] == 0:
@@ -60,7 +60,7 @@ cdef const int32_t *_rest(Packing *pack, Breaker *breaker, int32_t from_byte) no
 
 
 cdef void _add_tail(Packing *pack, const int32_t *tail, int32_t n) noexcept nogil:
-    """Once only."""
+    """Add a tail to the record, unless it is there already."""
     cdef int32_t *other = pack.record + 1
     cdef int32_t _
     for _ in range(pack.record[0]):
@@ -75,19 +75,19 @@ cdef void _add_tail(Packing *pack, const int32_t *tail, int32_t n) noexcept nogi
 
 
 cdef void _match(Packing *pack, Breaker *breaker, const char *word, int32_t n_word) noexcept nogil:
-    """Adds what is left of the breaker at every place where the word's end is its beginning."""
+    """Add the rest of the breaker for every place where the word ends with the breaker's beginning."""
     cdef int32_t at, n
-    cdef const char *found
+    cdef const char *first
     for at in range(n_word - breaker.n + 1):
         if memcmp(word + at, breaker.text, <size_t>breaker.n) == 0:
             _add_tail(pack, NULL, 0)
             return
     at = 0
     while at < n_word:
-        found = <const char *>memchr(word + at, breaker.text[0], <size_t>(n_word - at))
-        if found == NULL:
+        first = <const char *>memchr(word + at, breaker.text[0], <size_t>(n_word - at))
+        if first == NULL:
             return
-        at = <int32_t>(found - word)
+        at = <int32_t>(first - word)
         n = n_word - at
         if n < breaker.n and memcmp(word + at, breaker.text, <size_t>n) == 0:
             _rest(pack, breaker, n)
@@ -96,7 +96,7 @@ cdef void _match(Packing *pack, Breaker *breaker, const char *word, int32_t n_wo
 
 
 cdef int32_t _keep_record(Packing *pack) noexcept nogil:
-    """Where the record lies, which many heads may share; -1 when there are too many different ones."""
+    """Return the index of the record, which many heads may share; -1 if there are too many different records."""
     cdef uint32_t hash = 2166136261
     cdef int32_t i
     cdef size_t n_bytes = <size_t>pack.n_record * sizeof(int32_t)
@@ -107,7 +107,8 @@ cdef int32_t _keep_record(Packing *pack) noexcept nogil:
         i = pack.index[hash % N_INDEX] - 1
         if i < 0:
             break
-        if memcmp(pack.tails + i, pack.record, n_bytes) == 0:  # a record's beginning says how long it is
+        # Equal bytes mean equal records, because the first numbers of a record determine its length.
+        if memcmp(pack.tails + i, pack.record, n_bytes) == 0:
             return i
         hash += 1
     if pack.n_tails + pack.n_record > TAILS_MAX - RECORD_MAX or pack.n_kinds > N_INDEX // 2:
@@ -121,7 +122,7 @@ cdef int32_t _keep_record(Packing *pack) noexcept nogil:
 
 
 cdef int _scan(Packing *pack, int32_t n_vocab) noexcept nogil:
-    """Every token of the vocabulary; -1 when the table would be too large."""
+    """Add every token of the vocabulary that is a head. Return 0, or -1 if the table would be too large."""
     cdef char word[WORD_BYTES]
     cdef int32_t token, n, i
     for token in range(n_vocab):
@@ -146,7 +147,7 @@ cdef int _scan(Packing *pack, int32_t n_vocab) noexcept nogil:
 
 
 def pack_breakers(vocab: Vocab, breakers: list[bytes]) -> bytes:
-    """The table of these breakers, at most 64. ValueError where they have too many different tails."""
+    """Return the table of at most 64 breakers. Raises ValueError if they have too many different tails."""
     cdef Packing *pack
     cdef int32_t i, n_vocab = vocab.n_vocab, failed
     if len(breakers) > BREAKERS_MAX:

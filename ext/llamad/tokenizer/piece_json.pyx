@@ -1,5 +1,5 @@
-# Owns: tokens and their pieces as the JSON of /tokenize. Any thread, without the GIL and without a Python object for each
-# token: a megabyte of text may be a million of them.
+# Owns: the JSON of /tokenize with the pieces of tokens. Any thread, without the GIL and without a Python object for
+# each token: a megabyte of text may have a million of them.
 from libc.stdint cimport INT32_MIN, int32_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
@@ -18,9 +18,9 @@ cdef enum:
     _DONE = 0
     _TOO_LARGE = 1
     _NO_MEMORY = 2
-    _PIECE_MAX = 256       # bytes of a piece that need no second call
-    _NUMBER_MAX = 24       # of any text around a piece, and of a number
-    _BYTE_MAX = 6          # of one byte of a piece: \u0000
+    _PIECE_MAX = 256       # a longer piece needs a second call
+    _NUMBER_MAX = 24       # bytes of a number, or of any text around a piece
+    _BYTE_MAX = 6          # the longest form of one byte of a piece: \u0000
 
 cdef struct Text:
     char *bytes
@@ -56,7 +56,7 @@ cdef void _put_number(Text *text, unsigned long long value) noexcept nogil:
 
 
 cdef bint _is_utf8(const unsigned char *at, const unsigned char *end) noexcept nogil:
-    """As Python decodes it: no surrogates, nothing written longer than needed."""
+    """Return whether Python could decode the bytes: no surrogates, no overlong forms."""
     cdef unsigned char first
     cdef int n, i
     cdef unsigned int code, least
@@ -154,8 +154,8 @@ cdef int _write(Vocab vocab, const int32_t *ids, Py_ssize_t n_ids, Text *text, s
 
 
 def pieces_json(vocab: Vocab, packed: bytes, bytes_max: int) -> bytes:
-    """{"tokens": [{"id": ..., "piece": ...}, ...]} of valid ids; a piece that is not UTF-8 is an array of its bytes.
-    Raises TooLarge."""
+    """Return {"tokens": [{"id": ..., "piece": ...}, ...]} for valid ids; a piece that is not UTF-8 is an array of its
+    bytes. Raises TooLarge."""
     cdef Vocab own = vocab
     cdef const int32_t *ids = <const int32_t *>PyBytes_AS_STRING(packed)
     cdef Py_ssize_t n = PyBytes_GET_SIZE(packed) // <Py_ssize_t>sizeof(int32_t)

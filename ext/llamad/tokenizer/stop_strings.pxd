@@ -1,4 +1,4 @@
-# Stop strings: found, and their beginnings held back.
+# Finds stop strings, and holds back their beginnings.
 from libc.stdint cimport int32_t
 
 from llamad.tokenizer.detokenizer cimport Text

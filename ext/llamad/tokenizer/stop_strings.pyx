@@ -1,7 +1,7 @@
 # Owns: the scan for stop strings in text that is not sent yet. Runs on the engine thread.
 #
-# A stop string always lies wholly in the buffer: were a part of one sent, that part would have been a prefix of a stop
-# string at the text's end, and those are held back.
+# A stop string always lies completely in the buffer. If a part of it had been sent, that part would have been a prefix
+# of a stop string at the end of the text, and such prefixes are held back.
 from libc.stdint cimport int32_t
 from libc.string cimport memchr, memcmp, memcpy
 
@@ -22,7 +22,7 @@ cdef int32_t _find(const char *bytes, int32_t n, const char *word, int32_t n_wor
 
 
 cdef int32_t _overlap(const char *bytes, int32_t n, const char *word, int32_t n_word) noexcept nogil:
-    """How many bytes at the end of `bytes` begin `word`, short of all of it."""
+    """Return how many bytes at the end of `bytes` are a proper prefix of `word`."""
     cdef int32_t k = n_word - 1 if n_word - 1 < n else n
     while k > 0:
         if memcmp(bytes + n - k, word, <size_t>k) == 0:
@@ -32,24 +32,24 @@ cdef int32_t _overlap(const char *bytes, int32_t n, const char *word, int32_t n_
 
 
 cdef int32_t stops_scan(Text *text, const char *stops, int32_t n_stop) noexcept nogil:
-    """Moves n_safe forward. Returns the index of the stop string that was found (the text then ends before it,
-    and all of it is safe), or -1. The earliest stop wins; of two at one place the first listed."""
+    """Move n_safe forward. Return the index of the stop string that was found, or -1. If one was found, the text ends
+    before it and all of it is safe. The earliest stop string wins; of two at the same place, the first in the list."""
     cdef const char *fresh = text.bytes + text.n_safe
     cdef int32_t n = text.n_bytes - text.n_safe
-    cdef int32_t found = -1, found_at = 0, at, _, i, n_word, held
+    cdef int32_t stop = -1, stop_at = 0, at, _, i, n_word, held
     cdef const char *word = stops
     for i in range(n_stop):
         memcpy(&n_word, word, sizeof(int32_t))
         word += sizeof(int32_t)
         at = _find(fresh, n, word, n_word)
-        if at >= 0 and (found < 0 or at < found_at):
-            found = i
-            found_at = at
+        if at >= 0 and (stop < 0 or at < stop_at):
+            stop = i
+            stop_at = at
         word += n_word
-    if found >= 0:
-        text.n_bytes = text.n_safe + found_at
+    if stop >= 0:
+        text.n_bytes = text.n_safe + stop_at
         text.n_safe = text.n_bytes
-        return found
+        return stop
     held = utf8_held(fresh, n)
     word = stops
     for _ in range(n_stop):

@@ -1,4 +1,5 @@
-# Owns: token ids between Python's lists, JSON and the int32s in bytes that the engine takes. Pure functions, any thread.
+# Owns: conversion of token ids between Python lists, JSON and the packed int32s that the engine takes. Pure, any
+# thread.
 from libc.stdint cimport int32_t
 from libc.string cimport memcpy
 
@@ -12,7 +13,7 @@ cdef extern from "Python.h":
 
 
 def pack(ids: list, n_vocab: int) -> bytes | None:
-    """The ids as int32s in bytes, or None if one is no whole number or outside the vocabulary."""
+    """Return the ids as int32s in bytes, or None if one is not an integer or is outside the vocabulary."""
     cdef Py_ssize_t i, n = len(ids)
     cdef long id, n_known = n_vocab
     cdef int overflow = 0
@@ -30,7 +31,7 @@ def pack(ids: list, n_vocab: int) -> bytes | None:
 
 
 cdef Py_ssize_t _n_text(const int32_t *ids, Py_ssize_t n) noexcept nogil:
-    """The length of the JSON array."""
+    """Return the length of the ids as a JSON array."""
     cdef Py_ssize_t i, n_text = 2
     cdef int32_t rest
     for i in range(n):
@@ -60,7 +61,7 @@ cdef void _put(char *to, const int32_t *ids, Py_ssize_t n) noexcept nogil:
 
 
 def to_json(packed: bytes) -> bytes:
-    """The ids, none of them negative, as a JSON array."""
+    """Return the ids, none of which may be negative, as a JSON array."""
     cdef const int32_t *ids = <const int32_t *>PyBytes_AS_STRING(packed)
     cdef Py_ssize_t n_text, n = PyBytes_GET_SIZE(packed) // <Py_ssize_t>sizeof(int32_t)
     cdef bytes out

@@ -1,5 +1,5 @@
-# Owns: the tokenizer threads. submit() and poll() are the event loop's; the threads never see Python. llama.cpp takes
-# some 60 µs for the shortest text, which every stream would wait for on the event loop.
+# Owns: the tokenizer threads. The event loop calls submit() and poll(); the threads never see Python. llama.cpp takes
+# about 60 µs for the shortest text, which would delay every stream if the event loop did it.
 import logging
 
 from libc.stdint cimport INT32_MIN, int32_t
@@ -21,9 +21,9 @@ cdef enum:
     N_THREADS_MAX = 16
     TEXT_MAX = 1 << 28
 
-# One text. The two objects are the event loop's, held until poll() has handed the tokens over.
+# One text. The two objects belong to the event loop and are held until poll() has handed the tokens over.
 ctypedef struct Text:
-    Job job               # first: a job is its text
+    Job job               # must be first: a pointer to the job is one to the text
     PyObject *bytes
     PyObject *callback
     const char *chars
@@ -31,14 +31,14 @@ ctypedef struct Text:
     int32_t add_special
     int32_t parse_special
     int32_t *tokens
-    int32_t n_tokens      # negative: it could not be tokenized
+    int32_t n_tokens      # negative: the text could not be tokenized
 
 ctypedef struct TokenizePool:
     JobPool jobs
     const llamad_table *table
     const void *vocab
     int fd
-    Job *done             # a list, in no order
+    Job *done             # a list of finished jobs, in no particular order
     Job *done_last
 
 
@@ -84,7 +84,7 @@ cdef void _free_all(Job *job):
 
 
 cdef class Tokenizing:
-    """Texts to tokens beside the event loop. When `fd` is readable, call poll()."""
+    """Tokenizes texts outside the event loop. Call poll() when `fd` is readable."""
 
     cdef TokenizePool *pool
     cdef Vocab vocab
@@ -113,7 +113,7 @@ cdef class Tokenizing:
         return self.pool.fd
 
     def submit(self, text: bytes, add_special: bool, parse_special: bool, callback) -> None:
-        """callback(token ids as int32s in bytes, or None where the text cannot be tokenized) comes from poll()."""
+        """Tokenize a text. poll() calls callback(ids as int32s in bytes, or None if the text cannot be tokenized)."""
         cdef TokenizePool *pool = self.pool
         cdef Text *item
         if PyBytes_GET_SIZE(text) > TEXT_MAX:
@@ -134,7 +134,7 @@ cdef class Tokenizing:
         job_pool_unlock(&pool.jobs)
 
     def poll(self) -> int:
-        """Hands out what is done; returns how many."""
+        """Call the callbacks of finished texts; return how many there were."""
         cdef TokenizePool *pool = self.pool
         cdef Job *job
         cdef Text *text
@@ -148,14 +148,14 @@ cdef class Tokenizing:
             text = <Text *>job
             job = job.next
             callback = <object>text.callback
-            found = (PyBytes_FromStringAndSize(<char *>text.tokens, text.n_tokens * <Py_ssize_t>sizeof(int32_t))
-                     if text.n_tokens >= 0 else None)
+            tokens = (PyBytes_FromStringAndSize(<char *>text.tokens, text.n_tokens * <Py_ssize_t>sizeof(int32_t))
+                      if text.n_tokens >= 0 else None)
             _free_text(text)
             n += 1
             try:
-                callback(found)
-            except Exception:  # the others want theirs
-                log.exception("the answer to a tokenized text failed")
+                callback(tokens)
+            except Exception:  # the other callbacks must still be called
+                log.exception("the callback of a tokenized text failed")
         return n
 
     def __dealloc__(self) -> None:

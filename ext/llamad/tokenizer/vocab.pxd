@@ -1,4 +1,4 @@
-# The vocabulary: text to tokens through the table, tokens to bytes from a table of pieces made at load.
+# The vocabulary: text to tokens through the function table, tokens to bytes from a table of pieces made at load.
 from libc.stdint cimport int32_t, uint8_t, uint32_t
 
 from llamad.base.function_table cimport llamad_table
@@ -14,10 +14,10 @@ cdef class Vocab:
     cdef const void *handle
     cdef object owner
     cdef Pieces pieces
-    cdef Pieces marked        # the same with markers seen; bytes is NULL where there are none
+    cdef Pieces marked        # the pieces with visible markers; bytes is NULL if there are none
     cdef int _fill(self, Pieces *pieces, bint special, frozenset markers) except -1
     cdef readonly int n_vocab
-    cdef readonly int n_token_bytes  # of the longest token
+    cdef readonly int n_token_bytes  # length of the longest token
     cdef int _measure(self) except -1
 
 cdef class Cancel:

@@ -1,6 +1,6 @@
-# Owns: tokenizing and the pieces. Read-only once made, so any thread may call it; the GIL is let go for long texts. What
-# a thread tokenizes within a Cancel ends when that is set.
-# Token ids are checked here before llama.cpp sees them: it trusts them.
+# Owns: tokenizing, and the pieces of tokens. Immutable after construction, so any thread may call it; long texts
+# release the GIL. Setting a Cancel ends what a thread tokenizes within it. Token ids are checked here, because
+# llama.cpp trusts them.
 import threading
 
 from libc.stdint cimport INT32_MIN, int32_t, uint8_t, uint32_t, uint64_t, uintptr_t
@@ -13,18 +13,18 @@ from llamad.base.function_table cimport (
 )
 
 cdef enum:
-    TEXT_MAX = 1 << 30   # llama.cpp takes an int32 length
+    TEXT_MAX = 1 << 30   # llama.cpp's lengths are int32
 
 
 _thread = threading.local()
 
 
 class Cancelled(Exception):
-    """Nobody wants the tokens any more."""
+    """Nobody needs the tokens any more."""
 
 
 class CannotTokenize(ValueError):
-    """What llama.cpp refuses, or would take too long for."""
+    """A text that llama.cpp refuses, or that would take it too long."""
 
 
 class TooManyTokens(Exception):
@@ -32,7 +32,7 @@ class TooManyTokens(Exception):
 
 
 cdef class Cancel:
-    """`with cancel:` holds for the texts that this thread tokenizes meanwhile; any thread may set it."""
+    """`with cancel:` applies to the texts that this thread tokenizes in the block; any thread may call set()."""
 
     def set(self) -> None:
         self.is_set = 1
@@ -47,7 +47,7 @@ cdef class Cancel:
 
 cdef class Vocab:
     def __cinit__(self, table: int, handle: int, n_vocab: int, special: bool = False, owner: object = None) -> None:
-        """`owner` is kept alive: what the handle belongs to."""
+        """`owner` is the object that the handle belongs to; it is kept alive."""
         self.owner = owner
         self.table = <const llamad_table *><uintptr_t>table
         self.handle = <const void *><uintptr_t>handle
@@ -71,7 +71,7 @@ cdef class Vocab:
         free(self.marked.offsets)
 
     cdef int _fill(self, Pieces *pieces, bint special, frozenset markers) except -1:
-        """What each token adds to a generated text; special tokens only where they shall be seen."""
+        """Fill in what each token adds to a generated text. Special tokens are empty, unless they shall be visible."""
         cdef uint64_t n_used = 0, n_max = <uint64_t>self.n_vocab * 8 + 4096
         cdef int32_t token, n, is_seen
         cdef void *more
@@ -105,21 +105,21 @@ cdef class Vocab:
         return 0
 
     def show_markers(self, texts: list[str]) -> None:
-        """Once, before any task: special tokens with these texts are seen by tasks that ask for markers."""
+        """Make special tokens with these texts visible to tasks that ask for markers. Call once, before any task."""
         assert self.marked.bytes == NULL, "markers are set once"
-        found = set()
+        markers = set()
         for text in texts:
             tokens = memoryview(self.tokenize(text.encode(), False, True)).cast("i")
             if len(tokens) == 1 and self.piece(tokens[0], False) == b"":
-                found.add(tokens[0])
-        if found:
-            self._fill(&self.marked, False, frozenset(found))
+                markers.add(tokens[0])
+        if markers:
+            self._fill(&self.marked, False, frozenset(markers))
             self.marked.is_eog = self.pieces.is_eog
 
     def tokenize(self, text: bytes, add_special: bool, parse_special: bool, n_tokens_max: int = 0) -> bytes:
-        """The token ids as little int32s in bytes: they travel on without becoming Python ints.
+        """Return the token ids as int32s in bytes: they are passed on without becoming Python ints.
 
-        Raises CannotTokenize, Cancelled, and TooManyTokens where it is seen in time that there are more than
+        Raises CannotTokenize, Cancelled, and TooManyTokens if it notices in time that there are more than
         n_tokens_max."""
         cdef Py_ssize_t n_text = PyBytes_GET_SIZE(text)
         cdef const char *chars = PyBytes_AS_STRING(text)
@@ -152,7 +152,7 @@ cdef class Vocab:
             n_max = -n
 
     def detokenize(self, tokens: bytes, unparse_special: bool) -> bytes:
-        """The text of token ids given as int32s in bytes. The ids must be valid (see check)."""
+        """Return the text of token ids, which are int32s in bytes. Raises ValueError for an invalid id."""
         cdef int32_t n_tokens = <int32_t>(PyBytes_GET_SIZE(tokens) // 4)
         cdef const int32_t *ids = <const int32_t *>PyBytes_AS_STRING(tokens)
         cdef int32_t special = unparse_special, n, n_max = n_tokens * 8 + 64
@@ -174,7 +174,7 @@ cdef class Vocab:
             n_max = -n
 
     def pieces_of(self, tokens: bytes) -> bytes:
-        """Return the pieces of token ids (int32s in bytes) one after the other, special tokens too. detokenize() is the
+        """Return the concatenated pieces of token ids (int32s in bytes), including special tokens. detokenize() is the
         inverse of tokenize() and drops the space that tokenize() puts before a text; here it stays."""
         cdef Py_ssize_t n_tokens = PyBytes_GET_SIZE(tokens) // 4, i, n_used = 0
         cdef const int32_t *ids = <const int32_t *>PyBytes_AS_STRING(tokens)
@@ -204,21 +204,21 @@ cdef class Vocab:
             free(text)
 
     def output(self, token: int) -> bytes:
-        """What the token adds to a generated text."""
+        """Return what the token adds to a generated text."""
         cdef int32_t id = token
         if not 0 <= id < self.n_vocab:
             return b""
         return self.pieces.bytes[self.pieces.offsets[id]:self.pieces.offsets[id + 1]]
 
     def marked_output(self, token: int) -> bytes:
-        """The same for tasks that want markers."""
+        """Return what the token adds to the text of a task that asks for markers."""
         cdef int32_t id = token
         if self.marked.bytes == NULL or not 0 <= id < self.n_vocab:
             return self.output(token)
         return self.marked.bytes[self.marked.offsets[id]:self.marked.offsets[id + 1]]
 
     def piece(self, token: int, special: bool) -> bytes:
-        """The bytes of one token."""
+        """Return the bytes of one token."""
         cdef char small[256]
         cdef int32_t id = token, n
         if not 0 <= id < self.n_vocab:
@@ -234,7 +234,7 @@ cdef class Vocab:
         return bytes(buffer)
 
     def check(self, tokens: bytes) -> None:
-        """Raises ValueError unless every id is inside the vocabulary."""
+        """Raise ValueError unless every id is inside the vocabulary."""
         cdef const int32_t *ids = <const int32_t *>PyBytes_AS_STRING(tokens)
         cdef Py_ssize_t i, n = PyBytes_GET_SIZE(tokens) // 4
         for i in range(n):
@@ -242,9 +242,9 @@ cdef class Vocab:
                 raise ValueError(f"token id {ids[i]} is outside the vocabulary of {self.n_vocab}")
 
     def is_eog(self, token: int) -> bool:
-        """Whether generation ends at this token."""
+        """Return whether generation ends at this token."""
         return 0 <= token < self.n_vocab and self.pieces.is_eog[token] != 0
 
     def eog_tokens(self) -> list[int]:
-        """Every token that ends a generation."""
+        """Return all tokens that end a generation."""
         return [i for i in range(self.n_vocab) if self.pieces.is_eog[i]]
