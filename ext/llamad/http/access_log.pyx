@@ -1,5 +1,5 @@
 # Owns: a request's line in the access log, as text and as JSON. Runs on the event loop; it must never show a query
-# value, a header or a body, and must not know what the application's details mean.
+# value, a header or a body, and it does not know what the application's details mean.
 from json.encoder import encode_basestring_ascii as encode_string
 
 from llamad.http.exchange cimport Exchange
@@ -11,7 +11,7 @@ NAME_MAX = 128
 
 
 def escape(text: str, limit: int) -> str:
-    """Printable ASCII on one line and without spaces or quotes: what a client sent cannot forge a log line."""
+    """Return printable ASCII on one line without spaces or quotes, so that a client cannot forge a log line."""
     if len(text) > limit:
         text = text[:limit] + "..."
     if text.isascii() and text.isprintable() and not (" " in text or '"' in text or "\\" in text):
@@ -25,18 +25,18 @@ def _escape_char(c: str) -> str:
 
 
 def shown(method: str, path: str) -> str:
-    """A request as the log shows it."""
+    """Return method and path as the log shows them."""
     return f'"{method} {escape(path, PATH_MAX)}"'
 
 
 def quoted(text: str, limit: int) -> str:
-    """As escape(), but with its spaces, in quotes; its own quotes become single ones, to stay readable."""
+    """Escape a text but keep its spaces, and put it in quotes. Quotes within it become single quotes."""
     words = text[:limit].replace('"', "'").split(" ")
     return '"' + " ".join([escape(word, limit) for word in words]) + '"'
 
 
 cdef bint _is_plain(str text):
-    """Whether a text stands in a JSON string as it is."""
+    """Return whether a text needs no escapes in a JSON string."""
     cdef Py_UCS4 c
     for c in text:
         if not 0x20 <= c <= 0x7e or c == 0x22 or c == 0x5c:
@@ -54,8 +54,8 @@ cdef str _milliseconds(double seconds):
 
 
 def text_line(Exchange exchange, double seconds) -> str:
-    """peer, id, "METHOD path", status, body bytes sent, milliseconds, key name; then the details as words
-    "name=value", and error="..." if there is one."""
+    """Return the line as text: peer, id, "METHOD path", status, body bytes sent, milliseconds, key name; then the
+    details as words "name=value", and error="..." if there is one."""
     cdef Request request = exchange.request
     cdef str what = request.head.shown if request.head is not None else shown(request.method, request.path)
     cdef str key = escape(request.key_name, NAME_MAX) if request.key_name else "-"
@@ -71,7 +71,7 @@ def text_line(Exchange exchange, double seconds) -> str:
 
 
 def json_line(Exchange exchange, double seconds) -> str:
-    """The same as fields of a JSON object, without its braces."""
+    """Return the line as the fields of a JSON object, without the braces."""
     cdef Request request = exchange.request
     cdef str path = request.head.path if request.head is not None else request.path
     cdef str line = (f'"peer":"{request.peer}","id":{_json_string(request.request_id)},'

@@ -1,6 +1,6 @@
-# Owns: one connection: its phases from the first byte of a request to the end of its answer. lifetime.pyx has its other
-# half, how long it waits and how it ends.
-# Runs on the event loop. No client's bytes and no mistake of the application may raise out of it.
+# Owns: the phases of one connection from the first byte of a request to the end of its response. lifetime.pyx has the
+# other half: its deadlines and how it ends.
+# Runs on the event loop. Neither a client's bytes nor an error in the application may raise an exception out of it.
 import asyncio
 import logging
 from math import inf
@@ -24,13 +24,13 @@ from llamad.http.request cimport Head, Request, RequestIds
 
 log = logging.getLogger("llamad.http")
 
-# The rest of a refused body up to this size is read past, to keep the connection; else closing is cheaper.
+# If a refused body has at most this many bytes left, they are read and dropped to keep the connection; else it closes.
 SKIP_MAX = 64 * 1024
-# A body that comes in pieces of this size comes faster than it can be handled.
+# A body that arrives in pieces of this size arrives faster than it can be handled.
 BREATHE_BYTES = 128 * 1024
-# Requests of one connection that are handled before the loop turns to others.
+# Requests of one connection that are handled before the event loop continues with others.
 TURN_MAX = 16
-# Likewise of their bytes; a larger request has a turn of its own. 8 KB of short header lines take 3 ms.
+# The same limit in bytes; a larger request has a turn of its own. 8 KB of short header lines take 3 ms.
 TURN_BYTES = 8 * 1024
 
 cdef int _TURN_MAX = TURN_MAX
@@ -41,12 +41,12 @@ cdef dict _NOTHING = {}
 
 
 cdef class Connection(Lifetime):
-    """The asyncio face of one client: a Protocol by its methods."""
+    """The connection of one client. It has the methods of an asyncio Protocol."""
 
-    cdef bint _consuming            # _consume() is on the stack and will see a changed phase
+    cdef bint _consuming            # _consume() is running and will notice a changed phase
     cdef Heads _heads
     cdef Budget _budget
-    cdef bint _counts_body          # else it goes to memory that the application counts
+    cdef bint _counts_body          # if not, the body goes to memory that the application counts
 
     def __init__(self, server):
         self._begin(server)
@@ -89,7 +89,7 @@ cdef class Connection(Lifetime):
             self._give_up()
 
     def eof_received(self):
-        # A client that closes its side has left: nobody who waits for an answer does that.
+        # A client that closes its side has left: a client that waits for a response does not do that.
         if self._abandon():
             self.flow.reset()
         self.phase = CLOSED
@@ -117,7 +117,7 @@ cdef class Connection(Lifetime):
     # Reading.
 
     cdef _consume(self, bytes data, Py_ssize_t pos):
-        """Run through the phases as far as the bytes reach and answers allow; stash what is left."""
+        """Run through the phases as far as the bytes and open responses allow; stash the rest."""
         cdef Py_ssize_t n = PyBytes_GET_SIZE(data)
         cdef Py_ssize_t turn_end = pos + _TURN_BYTES
         cdef int n_heads = 0
@@ -158,7 +158,7 @@ cdef class Connection(Lifetime):
             self.flow.breathe()
 
     cdef _put_by(self, bytes data, Py_ssize_t pos):
-        """Keep bytes for later. Reading goes on, because only reading shows that the client leaves."""
+        """Keep bytes for later. Reading continues, because only reading shows that the client has left."""
         self._stash, self._stash_pos = data, pos
         if len(data) - pos > _PIPELINE_MAX:
             self.flow.pause_reading()
@@ -169,7 +169,7 @@ cdef class Connection(Lifetime):
         asyncio.get_running_loop().call_soon(self._go_on)
 
     def _go_on(self):
-        """Take up stashed bytes again: an answer ended, or the client has read what was sent."""
+        """Continue with stashed bytes: a response has ended, or the client has read what was sent."""
         if self._stash and self.phase != ANSWER and self.phase < ENDING:
             data, self._stash = self._stash, b""
             try:
@@ -178,7 +178,7 @@ cdef class Connection(Lifetime):
                 self._give_up()
 
     cdef bytes _read_preface(self, bytes data):
-        """What a proxy says before its first request; returns what follows."""
+        """Read the header that a proxy sends before its first request; return the bytes after it."""
         try:
             data = self._proxied.feed(data)
         except HttpError as error:
@@ -197,7 +197,7 @@ cdef class Connection(Lifetime):
         return data
 
     cdef Py_ssize_t _read_head(self, bytes data, Py_ssize_t pos) except -1:
-        """Read a head, or a piece of one; with the body's bytes at hand, read that too."""
+        """Read a head or a piece of one, and the body if its bytes are there. Return the new position."""
         cdef bytes piece = None
         cdef Head head
         if self.phase == IDLE:
@@ -224,13 +224,13 @@ cdef class Connection(Lifetime):
         return pos
 
     cdef _await_head(self):
-        """A head has begun, at `since`."""
+        """Start the deadlines of a head that has begun at `since`."""
         self.phase = HEAD
         self._phase_end = self.since + <double>self.server.limits.header_timeout
         self._wait_for_more(self.since)
 
     cdef _wait_for_more(self, double now):
-        """Bytes of a request came just now: the next ones may take so long, within the deadline of its phase."""
+        """Set the deadline for the next bytes of a request, within the deadline of its phase."""
         self.deadline = min(self._phase_end, now + <double>self.server.limits.read_timeout)
 
     cdef Py_ssize_t _read_body(self, bytes data, Py_ssize_t pos) except -1:
@@ -249,7 +249,7 @@ cdef class Connection(Lifetime):
         return pos
 
     cdef Py_ssize_t _on_head(self, Head head, bytes data, Py_ssize_t pos) except -1:
-        """The head is complete: make the exchange, then let the application judge it. Returns the new position."""
+        """Make the exchange for a complete head and let the application check it. Return the new position."""
         cdef Request request = Request.__new__(Request)
         cdef Exchange exchange
         server = self.server
@@ -285,7 +285,7 @@ cdef class Connection(Lifetime):
         return pos
 
     cdef Py_ssize_t _begin_body(self, Exchange exchange, Head head, bytes data, Py_ssize_t pos) except -1:
-        """Take a body that came with its head, or prepare for it. Returns the new position."""
+        """Take a body that came with its head, or prepare to read it. Return the new position."""
         limit = self.server.body_max(exchange.request)
         flag = "--body-max-bytes" if limit == self.server.limits.body_max_bytes else ""
         if head.length > limit:
@@ -305,7 +305,7 @@ cdef class Connection(Lifetime):
             self._answer(exchange)
             return pos + head.length
         if buffer is not None:
-            # A body beyond the usual limit may take as long as its size says: the slowest rate stays the same.
+            # A body above the usual limit may take longer in proportion: the slowest allowed rate stays the same.
             limits = self.server.limits
             self._phase_end += <double>limits.body_timeout * (len(buffer) // limits.body_max_bytes)
             self._wait_for_more(self.since)
@@ -317,7 +317,7 @@ cdef class Connection(Lifetime):
         return pos
 
     cdef _count_body(self, long long n_bytes):
-        """So many bytes of the body are here. Raises HttpError if there is no room for them."""
+        """Count the bytes of the body that have arrived. Raises HttpError if there is no room for them."""
         cdef Exchange exchange = self.exchange
         cdef Claim claim = exchange._claim
         if claim is None:
@@ -334,7 +334,7 @@ cdef class Connection(Lifetime):
     cdef Claim new_claim(self, Exchange exchange):
         return self._budget.claim(exchange.request.key_name or self.address)
 
-    # Answering.
+    # Responding.
 
     cdef put(self, bytes data):
         self.flow.written += PyBytes_GET_SIZE(data)
@@ -349,13 +349,13 @@ cdef class Connection(Lifetime):
         self._transport.write(data)
 
     cdef bint can_keep(self, Exchange exchange) except -1:
-        """Whether the connection can serve another request after the answer that is about to start."""
+        """Return whether the connection can serve another request after the response that is about to start."""
         if not exchange.keep or self.server.closing:
             return False
         if self.phase == ANSWER:
             return True
-        # Answered early. A client that was told to wait for "100" may send the body or not, so its next
-        # bytes could mean either; and a chunked body has no known end to read past.
+        # The response comes before the end of the body. A client that was told to wait for "100" may send the body or
+        # not, so its next bytes could mean either; and the end of a chunked body is unknown.
         if "expect" in exchange.request.headers or not isinstance(self._body, LengthBody):
             return False
         return self._body.left <= SKIP_MAX
@@ -368,7 +368,7 @@ cdef class Connection(Lifetime):
             exchange._claim.give_way = None
         try:
             self.server.app.on_request(exchange)
-        except HttpError as error:  # its query
+        except HttpError as error:  # raised by the query
             exchange.fail(self.server.error(error.status, error.message, exchange.request))
         except Exception:
             log.exception("request %s: the handler failed", exchange.request.request_id)
@@ -378,13 +378,13 @@ cdef class Connection(Lifetime):
             exchange.fail(self.server.error(500, message, exchange.request))
 
     cdef finish(self, Exchange exchange):
-        """The exchange is closed: report it, and make the connection ready for what comes next."""
+        """Report a closed exchange, and make the connection ready for what comes next."""
         cdef double now = monotonic()
         self.exchange = None
         if exchange._claim is not None:
             exchange._claim.release()
         self.server.done(exchange, now - exchange.request.t_start)
-        # They lead back to the application.
+        # These refer back to the application.
         exchange.on_abort = exchange.on_pause = exchange.on_resume = exchange.details = None
         if self.phase == CLOSED:
             return
@@ -402,7 +402,7 @@ cdef class Connection(Lifetime):
             self._rest(now)
 
     cdef cut_off(self, Exchange exchange):
-        """End a stream in the middle. Over HTTP/1.0 only a reset tells the client that it is not whole."""
+        """End a stream in the middle. With HTTP/1.0, only a reset tells the client that it is incomplete."""
         self.phase = CLOSED
         self.finish(exchange)
         if exchange.http10:
@@ -411,7 +411,7 @@ cdef class Connection(Lifetime):
             self._transport.close()
 
     cdef _refuse(self, error):
-        """Answer what is not a proper request with the application's error, then close."""
+        """Respond to an improper request with the application's error, then close."""
         cdef Exchange exchange = self.exchange
         if exchange is None:
             request = Request("-", "-", {}, {}, self.server.ids.make(), self._name_peer(), monotonic())
@@ -433,10 +433,10 @@ cdef class Connection(Lifetime):
             self._go_on_soon()
 
     cdef _give_up(self):
-        """A mistake of ours must cost this connection only."""
+        """Log an internal error and end this connection only."""
         log.exception("a connection failed inside the server")
         self.abort()
 
     def _give_up_body(self):
-        """Others need the memory that the unfinished body holds."""
+        """Refuse an unfinished body, because other clients need the memory that it holds."""
         self._refuse(HttpError(503, str(BudgetFull(self._budget.bytes_max))))

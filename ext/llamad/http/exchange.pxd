@@ -1,4 +1,4 @@
-# An exchange's fields, and what it asks of the connection it lives on.
+# The fields of an exchange, and the interface of the connection that it uses.
 from llamad.base.memory_budget cimport Claim
 from llamad.http.flow_control cimport Flow
 from llamad.http.request cimport Request
@@ -23,19 +23,19 @@ cdef class Exchange:
     cdef public object on_abort
     cdef public object on_pause
     cdef public object on_resume
-    cdef public str failure  # why the answer is an error, or ended with one; for the log
-    cdef public object details  # makes the application's own (name, value) pairs of the access log; floats: seconds
+    cdef public str failure  # why the response is an error, or ended with one; for the log
+    cdef public object details  # returns the application's (name, value) pairs for the access log; floats are seconds
     cdef readonly bint http10
     cdef bint keep
     cdef readonly Way _connection
-    cdef Claim _claim  # None until something counts
-    cdef long long n_body  # bytes of the body that count
-    cdef readonly long long n_decoded  # bytes that count for what was made of it
+    cdef Claim _claim  # None until something is counted
+    cdef long long n_body  # bytes of the body that are counted
+    cdef readonly long long n_decoded  # bytes that are counted for the decoded body
     cdef bint _begun
     cdef bint _chunked
     cdef bint _mute
-    cdef long long _length  # of a streamed answer; -1: not known
-    cdef object _rest  # of a large body: what is not yet written
+    cdef long long _length  # of a streamed response; -1: not known
+    cdef object _rest  # the part of a large body that is not yet written
 
     cdef Claim take_claim(self)
     cpdef count_decoded(self, long long n_bytes)

@@ -1,5 +1,5 @@
-# Owns: one request and its answer: the only way in which the application writes to a client.
-# Runs on the event loop; it must not outlive its answer, so a closed exchange drops every write.
+# Owns: one request and its response. The application writes to a client only through it.
+# Runs on the event loop; it must not outlive its response, so a closed exchange ignores every write.
 import asyncio
 import logging
 
@@ -20,16 +20,16 @@ CLIENT_GONE = 499
 
 cdef int _CLIENT_GONE = CLIENT_GONE
 cdef bytes _STREAM_LINES = b"Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n"
-# Above this a body is not copied behind its head but written after it.
+# A larger body is not copied behind its head but written separately.
 cdef Py_ssize_t _JOIN_MAX = 64 * 1024
-# Above this it is written in pieces of this size, each when the client has taken the one before: no copy of it waits
-# in the transport, and with TLS others need not wait until all of it is encrypted.
+# A larger body is written in pieces of this size, each after the client has taken the one before. So no copy of it
+# waits in the transport, and with TLS other clients need not wait until all of it is encrypted.
 _PIECE = 1024 * 1024
 cdef bytes _LAST_CHUNK = LAST_CHUNK
 
 
 cdef bytes _chunk(bytes data, Py_ssize_t n):
-    """The data as one chunk of a chunked body."""
+    """Return the data as one chunk of a chunked body."""
     cdef char size[24]
     cdef char *end = size + sizeof(size)
     cdef char *at
@@ -48,7 +48,7 @@ cdef bytes _chunk(bytes data, Py_ssize_t n):
 
 
 cdef class Way:
-    """A connection as its exchange sees it."""
+    """The interface of a connection that an exchange uses. Connection implements it."""
 
     cdef put(self, bytes data):
         raise TypeError("a connection does this")
@@ -76,19 +76,19 @@ cdef Exchange new_exchange(Way connection, Request request, bint http10, bint ke
     cdef Exchange self = Exchange.__new__(Exchange)
     self.request = request
     self.http10 = http10
-    self.keep = keep  # whether the connection stays open after this answer
+    self.keep = keep  # whether the connection stays open after this response
     self._connection = connection
-    self._mute = request.method == "HEAD"  # the answer has a head only
+    self._mute = request.method == "HEAD"  # the response has only a head
     self._length = -1
     return self
 
 
 cdef class Exchange:
-    """`send()`, or `begin()`, `write()`... and `end()`. `closed` says that nothing can be written any more.
+    """Call `send()`, or `begin()`, `write()`... and `end()`. If `closed` is set, nothing can be written any more.
 
-    on_abort is called at most once, when the answer can no longer be delivered and end() or send() did not
-    come yet; drop the work then. on_pause and on_resume are called while a stream is open, possibly from
-    inside write(); a stream that goes on writing while paused grows in memory.
+    on_abort is called at most once, if the response can no longer be delivered before end() or send() was called; the
+    application should drop the work then. on_pause and on_resume are called while a stream is open, possibly from
+    inside write(); a stream that continues to write while paused grows in memory.
     """
 
     # For the application.
@@ -99,12 +99,12 @@ cdef class Exchange:
 
     @property
     def paused(self) -> bool:
-        """Whether the client is too slow just now."""
+        """Whether the client reads too slowly at the moment."""
         return not self.closed and self._connection.flow.write_paused
 
     @property
     def claim(self) -> Claim:
-        """What the request holds of the memory for requests. It is released when the answer ends."""
+        """The request's claim on the memory budget. It is released when the response ends."""
         return self.take_claim()
 
     cdef Claim take_claim(self):
@@ -115,34 +115,34 @@ cdef class Exchange:
         return self._claim
 
     def drop_body(self) -> None:
-        """The body has been read: let go of it, so that its bytes are free for others."""
+        """Drop the body after it has been read, so that its memory is free for others."""
         self.request.body = b""
         if self.n_body != 0:
             self._claim.add(-self.n_body)
             self.n_body = 0
 
     cpdef count_decoded(self, long long n_bytes):
-        """What was made of the body takes so many bytes now. Raises BudgetFull."""
+        """Set the number of bytes that the decoded body takes. Raises BudgetFull."""
         self.take_claim().add(n_bytes - self.n_decoded)
         self.n_decoded = n_bytes
 
     cpdef send(self, response):
-        """The whole answer at once."""
-        cdef Response answer = response
+        """Send a complete response."""
+        cdef Response whole = response
         cdef bytes length, head
-        body = answer.body  # bytes, or a memoryview of what is too large to copy
+        body = whole.body  # bytes, or a memoryview if it is too large to copy
         if self.closed:
             return
         if self._begun:
             raise RuntimeError("send() in a stream that has begun")
-        length = length_line(len(body)) if has_body(answer.status) else b""
+        length = length_line(len(body)) if has_body(whole.status) else b""
         try:
-            head = self._head(answer.status, answer.content_type, answer.headers, length)
+            head = self._head(whole.status, whole.content_type, whole.headers, length)
         except ValueError as error:
             self._refuse_head(error)
             return
         self._begun = True
-        self.failure = answer.reason
+        self.failure = whole.reason
         if self._mute or not length:
             self._connection.put(head)
         else:
@@ -159,7 +159,7 @@ cdef class Exchange:
         self._close()
 
     def _write_rest(self):
-        """The next piece of a large body. One for each turn of the loop, so that others have their turns too."""
+        """Write the next piece of a large body: one for each turn of the loop, so that others get their turns too."""
         rest = self._rest
         if self.closed or rest is None or self.paused:
             return
@@ -175,13 +175,13 @@ cdef class Exchange:
             asyncio.get_running_loop().call_soon(self._write_rest)
 
     def begin(self, int status, str content_type, headers=(), bytes data=b"", long long length=-1):
-        """Start a streamed answer: in chunks, or for HTTP/1.0 until the connection closes. Its first piece leaves with
-        the head, in one write. With a `length` it has that instead, and the pieces must add up to it."""
+        """Start a streamed response: in chunks, or with HTTP/1.0 until the connection closes. `data` is sent together
+        with the head, in one write. With a `length`, the response has that length, and the pieces must add up to it."""
         cdef bytes extra, head
         if self.closed:
             return
         if self._begun:
-            raise RuntimeError("begin() in an answer that has begun")
+            raise RuntimeError("begin() in a response that has begun")
         if self.http10 and length < 0:
             self.keep = False
         self._mute = self._mute or not has_body(status)
@@ -202,7 +202,7 @@ cdef class Exchange:
         self._connection.put(head + self._framed(data))
 
     cpdef write(self, bytes data):
-        """One piece of the stream."""
+        """Write one piece of the stream."""
         cdef bytes framed
         if self.closed:
             return
@@ -213,7 +213,7 @@ cdef class Exchange:
             self._connection.put(framed)
 
     cpdef end(self, bytes data=b""):
-        """The stream is complete, with this as its last piece."""
+        """End the stream, with this as its last piece."""
         cdef bytes last
         if self.closed:
             return
@@ -221,7 +221,7 @@ cdef class Exchange:
             raise RuntimeError("end() before begin()")
         last = self._framed(data)
         if self.sent_bytes < self._length and not self._mute:
-            raise RuntimeError("end() before all of the answer's length was written")
+            raise RuntimeError("end() before all of the response's length was written")
         if self._chunked and not self._mute:
             last += _LAST_CHUNK
         if last:
@@ -229,7 +229,7 @@ cdef class Exchange:
         self._close()
 
     cpdef fail(self, response):
-        """Answer with an error; a stream that has begun is cut off instead, so that the client sees it."""
+        """Respond with an error. A stream that has begun is cut off instead, so that the client notices."""
         if self.closed:
             return
         if not self._begun:
@@ -240,19 +240,19 @@ cdef class Exchange:
         self._connection.cut_off(self)
 
     cdef bytes _framed(self, bytes data):
-        """A piece as it is sent; nothing of an empty one, which would end the stream."""
+        """Return a piece as it is sent. An empty one gives no bytes, because an empty chunk would end the stream."""
         cdef Py_ssize_t n = len(data)
         if n == 0 or self._mute:
             return b""
         if 0 <= self._length < self.sent_bytes + n:
-            raise RuntimeError("more than the answer's length was written")
+            raise RuntimeError("more than the response's length was written")
         self.sent_bytes += n
         return _chunk(data, n) if self._chunked else data
 
     # For the connection.
 
     cdef abandon(self):
-        """The answer cannot be delivered: say so once. The caller finishes the exchange."""
+        """Close the exchange and call on_abort, because the response cannot be delivered. The caller finishes it."""
         self.closed = True
         self._rest = None
         if self.status == 0:
@@ -295,12 +295,12 @@ cdef class Exchange:
         return head
 
     cdef _refuse_head(self, error):
-        """The application's head would break the connection: a 500 goes out, and its work is dropped."""
-        log.error("request %s: the answer cannot be sent: %s", self.request.request_id, error)
+        """Send a 500 and drop the work, because the application's head would break the connection."""
+        log.error("request %s: the response cannot be sent: %s", self.request.request_id, error)
         self._mute = self.request.method == "HEAD"
         self._chunked = False
         self.call_on_abort()
-        message = "The server made an invalid answer; see its log."
+        message = "The server made an invalid response; see its log."
         self.send(self._connection.server.error(500, message, self.request))
 
     cdef _close(self):

@@ -1,5 +1,5 @@
-# Owns: a connection's flow control: reading held back, writing held back, and whether a client still reads.
-# Runs on the event loop; it decides nothing about requests.
+# Owns: the flow control of a connection: pausing reads and writes, and noticing that a client no longer reads.
+# Runs on the event loop; it makes no decisions about requests.
 import asyncio
 import fcntl
 import select
@@ -8,16 +8,16 @@ import struct
 import sys
 import termios
 
-# Bytes of later requests that a client may send while an answer is under way; then reading pauses.
+# Bytes of later requests that a client may send during a response; beyond it, reading pauses.
 PIPELINE_MAX = 64 * 1024
 
 _HUNG_UP = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR
-# l_onoff, l_linger: close() discards the send queue and sends a reset.
+# l_onoff, l_linger: with these, close() discards the send queue and sends a reset.
 _LINGER_OFF = struct.pack("ii", 1, 0)
 
 
 cdef class Flow:
-    """One per connection."""
+    """The flow control of one connection."""
 
     def __init__(self, transport, high_water: int):
         transport.set_write_buffer_limits(high=high_water)
@@ -36,23 +36,23 @@ cdef class Flow:
                 self._transport.resume_reading()
 
     def breathe(self) -> None:
-        """Let others have their turn: libuv reads up to 32 times, 8 MB, before it looks at another connection."""
+        """Give other connections a turn: libuv reads up to 32 times, 8 MB, before it turns to another one."""
         self.pause_reading()
         asyncio.get_running_loop().call_soon(self.resume_reading)
 
     def settle(self) -> None:
-        """Nothing waits any more: the connection is lost."""
+        """Forget all waiting bytes, because the connection is lost."""
         self.settled = self.written
         self.read_paused = False
 
     def stalled(self, now: float, timeout: float) -> bool:
-        """True if bytes wait for the client and it has taken none for `timeout` seconds."""
+        """Return whether bytes wait for the client and it has taken none for `timeout` seconds."""
         waiting = self._transport.get_write_buffer_size()
         if waiting == 0:
             self.settled = self.written
             return False
-        # The kernel's own queue counts too: it is large, and asks for more only when a good part has left,
-        # so that a slow client would look like a dead one.
+        # The kernel's own queue counts too: it is large, and accepts more only after a good part of it has left.
+        # Without it, a slow client would look like a dead one.
         passed = self.written - waiting - self._in_kernel()
         if passed != self._passed:
             self._passed = passed
@@ -61,7 +61,7 @@ cdef class Flow:
         return now - self._since >= timeout
 
     def hung_up(self) -> bool:
-        """True if the client closed its side. Paused reading hides that from the loop, so the sweep asks."""
+        """Return whether the client has closed its side. The loop cannot see that while reading is paused."""
         fd = self._fd()
         if fd < 0:
             return True
@@ -72,14 +72,14 @@ cdef class Flow:
     def end_writing(self) -> None:
         """Tell the client that nothing more comes, once everything written has left."""
         transport = self._transport
-        if transport.can_write_eof() and not transport.is_closing():  # TLS cannot; its answers say close
+        if transport.can_write_eof() and not transport.is_closing():  # TLS cannot; its responses have Connection: close
             try:
                 transport.write_eof()
             except OSError:
-                pass  # the client is gone, and the loop is about to say so
+                pass  # the client is gone, and the loop is about to report that
 
     def reset(self) -> None:
-        """Close so that the client sees an error, and that the kernel drops what it still holds for it."""
+        """Close so that the client sees an error and the kernel drops what it still holds for it."""
         try:
             sock = self._transport.get_extra_info("socket")
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_OFF)
@@ -88,14 +88,14 @@ cdef class Flow:
         self._transport.abort()
 
     def _in_kernel(self) -> int:
-        """Bytes that the kernel has and the client's kernel has not acknowledged; 0 where nobody can say."""
+        """Return the bytes that the client's kernel has not acknowledged yet; 0 if that is unknown."""
         try:
-            answer = fcntl.ioctl(self._fd(), termios.TIOCOUTQ, b"\0\0\0\0")
+            queue_size = fcntl.ioctl(self._fd(), termios.TIOCOUTQ, b"\0\0\0\0")
         except (OSError, ValueError):
             return 0
-        return int.from_bytes(answer, sys.byteorder)
+        return int.from_bytes(queue_size, sys.byteorder)
 
     def _fd(self) -> int:
-        """-1 where the connection has none any more."""
+        """Return the file descriptor, or -1 if the connection is closed."""
         sock = self._transport.get_extra_info("socket")
         return -1 if sock is None else int(sock.fileno())

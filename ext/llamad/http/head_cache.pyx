@@ -1,5 +1,6 @@
-# Owns: the heads a server has read lately, by their bytes. Clients that keep a connection send the same head again and
-# again, and everything about it follows from its bytes. Runs on the event loop; never judges a head by a part of it.
+# Owns: the cache of recently read heads, by their bytes. Clients that keep a connection send the same head again and
+# again, and everything about a head follows from its bytes. Runs on the event loop; the key is always the complete
+# head.
 from llamad.http.access_log import shown
 from llamad.http.errors import HttpError
 from llamad.http.request_head import body_length
@@ -12,7 +13,7 @@ from llamad.http.request cimport Head
 cdef extern from "<string.h>" nogil:
     void *memmem(const void *haystack, size_t n, const void *needle, size_t n_needle)
 
-# Together at most a few megabytes. Where heads are all different, remembering costs a small part of reading them.
+# Together they take at most a few megabytes. If all heads differ, caching costs a small fraction of parsing them.
 HEADS_MAX = 512
 PIECE_MAX = 2048
 
@@ -21,7 +22,7 @@ cdef Py_ssize_t _PIECE_MAX = PIECE_MAX
 
 
 cdef Py_ssize_t skip_blank(bytes data, Py_ssize_t pos) noexcept:
-    """Past the blank lines before a request, which are no part of it."""
+    """Return the position after the blank lines before a request."""
     cdef const char *text = PyBytes_AS_STRING(data)
     while pos < PyBytes_GET_SIZE(data) and (text[pos] == c"\r" or text[pos] == c"\n"):
         pos += 1
@@ -29,7 +30,7 @@ cdef Py_ssize_t skip_blank(bytes data, Py_ssize_t pos) noexcept:
 
 
 cdef bytes whole_head(bytes data, Py_ssize_t pos):
-    """The bytes up to a head's end, or None if they have none."""
+    """Return the bytes up to the end of a head, or None if they do not contain it."""
     cdef const char *start = PyBytes_AS_STRING(data) + pos
     cdef const char *end = <const char *>memmem(start, <size_t>(PyBytes_GET_SIZE(data) - pos), b"\r\n\r\n", 4)
     if end == NULL:
@@ -38,7 +39,7 @@ cdef bytes whole_head(bytes data, Py_ssize_t pos):
 
 
 cdef class Heads:
-    """One per server: what is told to browsers is part of what is remembered."""
+    """The heads of one server. They include the CORS lines, which depend on the server's settings."""
 
     def __init__(self, cors):
         self._known = {}
@@ -48,7 +49,7 @@ cdef class Heads:
         return <Head>self._known.get(piece)
 
     cdef Head read(self, reader, bytes piece):
-        """The head that a reader has complete. `piece` is all of its bytes, or None where they came in several."""
+        """Return the head that a reader has completed. `piece` is all of its bytes, or None if they came in pieces."""
         cdef Head head = _read(reader, self._cors)
         if piece is not None and self._can_keep(reader, piece, head):
             if len(self._known) >= _HEADS_MAX:
@@ -59,10 +60,10 @@ cdef class Heads:
     cdef bint _can_keep(self, reader, bytes piece, Head head) except -1:
         if len(piece) > _PIECE_MAX or head.malformed is not None:
             return False
-        # The key is what was parsed, to the byte: a key of fewer bytes would give this head to others.
+        # The key must be exactly the bytes that were parsed: a shorter key would give this head to other requests.
         if len(piece) != reader.n_bytes:
             return False
-        # An id is a request's own: its head will not come again.
+        # A request id belongs to one request, so its head will not come again.
         return head.offered_id is None
 
 

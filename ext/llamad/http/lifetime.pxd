@@ -1,23 +1,23 @@
-# The phases of a connection, and what it has beside the request that it reads and answers.
+# The phases of a connection, and its fields beside those for reading requests.
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 from llamad.http.exchange cimport Exchange, Way
 
-# A request runs IDLE -> HEAD -> BODY -> ANSWER -> IDLE, leaving out what it does not need. Only connection.pyx and
-# lifetime.pyx change a phase. The order counts: up to HEAD a new request may begin, from ENDING on none will.
+# A request runs IDLE -> HEAD -> BODY -> ANSWER -> IDLE and skips phases that it does not need. Only connection.pyx and
+# lifetime.pyx change a phase. The order matters: up to HEAD a new request may begin, from ENDING on none will.
 cpdef enum Phase:
     IDLE = 0    # between requests
     HEAD = 1    # a head has begun and is not complete
     BODY = 2    # the head was accepted, the body is coming
     ANSWER = 3  # the application has the request; bytes that arrive now wait in the stash
-    SKIP = 4    # answered without the body, which is read past to reach the next request
-    ENDING = 5  # answered for the last time while _consume() runs, which will see whether bytes are left
-    LINGER = 6  # answered for the last time; what still arrives is dropped until the client closes
+    SKIP = 4    # the response was sent without the body, which is read and dropped to reach the next request
+    ENDING = 5  # the last response was sent while _consume() runs, which will check whether bytes are left
+    LINGER = 6  # the last response was sent; arriving bytes are dropped until the client closes
     CLOSED = 7
 
 
 cdef inline double monotonic() noexcept:
-    """time.monotonic()."""
+    """Return time.monotonic()."""
     cdef timespec t
     clock_gettime(CLOCK_MONOTONIC, &t)
     return <double>t.tv_sec + <double>t.tv_nsec * 1e-9
@@ -27,18 +27,18 @@ cdef class Lifetime(Way):
     # connection lifetime
     cdef readonly object _transport
     cdef str _peer
-    cdef str _address           # "" until it is asked for
+    cdef str _address           # "" until it is needed
     cdef object _proxied        # a Proxied (proxies.py), if the other end is a trusted proxy
-    cdef readonly object _head  # a HeadReader while a head comes in pieces
-    cdef readonly bytes _stash  # bytes read while they could not be handled, from _stash_pos on
+    cdef readonly object _head  # a HeadReader while a head arrives in pieces
+    cdef readonly bytes _stash  # bytes that could not be handled yet, from _stash_pos on
     cdef Py_ssize_t _stash_pos
     cdef readonly int phase
     cdef readonly double deadline
-    cdef double _phase_end      # while a request comes: the deadline of its head or body, however steadily it comes
-    cdef readonly double since  # when the phase began, or its request
+    cdef double _phase_end      # the deadline of the whole head or body that is arriving
+    cdef readonly double since  # when the phase or its request began
     # request lifetime
     cdef readonly Exchange exchange
-    cdef object _body           # a LengthBody or ChunkedBody while a body comes in pieces
+    cdef object _body           # a LengthBody or ChunkedBody while a body arrives in pieces
 
     cdef _begin(self, server)
     cdef _refuse(self, error)

@@ -1,5 +1,4 @@
-# Owns: how long a connection lives: its deadlines, and every way in which it ends. Which requests it has meanwhile is
-# connection.pyx's.
+# Owns: the deadlines of a connection, and every way in which it ends. connection.pyx handles its requests.
 # Runs on the event loop.
 from math import inf
 
@@ -9,15 +8,15 @@ from llamad.http.request import address_of, peer_name
 from llamad.http.exchange cimport Exchange, Way
 from llamad.http.flow_control cimport Flow
 
-# Closing with unread bytes makes the kernel reset the connection, and the reset can overtake the answer.
-# So the answer is sent, then reading goes on for this long or until the client closes.
+# Closing with unread bytes makes the kernel reset the connection, and the reset can overtake the response. So the
+# response is sent first, and then reading continues for this long or until the client closes.
 LINGER_SECONDS = 2.0
 
 cdef double _inf = inf
 
 
 cdef class Lifetime(Way):
-    """A connection as its server sees it. A Connection does the rest."""
+    """The part of a connection that its server uses. Connection implements the rest."""
 
     cdef _begin(self, server):
         self.server = server
@@ -27,13 +26,13 @@ cdef class Lifetime(Way):
         self.deadline = self._phase_end = _inf
 
     cdef _refuse(self, error):
-        """Answer with an error, then close."""
+        """Respond with an error, then close."""
         raise TypeError("a connection does this")
 
-    # Leaving.
+    # Closing.
 
     cdef _close(self):
-        """Close once everything written has left."""
+        """Close after everything written has been sent."""
         self.phase = CLOSED
         self.deadline = _inf
         self._transport.close()
@@ -52,11 +51,11 @@ cdef class Lifetime(Way):
 
     cdef _drop_head(self):
         if self._head is not None:
-            self._head.reset(False)  # parts it from its parser, which refers back to it
+            self._head.reset(False)  # breaks the reference cycle with its parser
             self._head = None
 
     cdef bint _abandon(self) except -1:
-        """Give up the exchange under way; False if there was none."""
+        """Give up the current exchange; return False if there is none."""
         cdef Exchange exchange = self.exchange
         if exchange is None:
             return False
@@ -66,14 +65,14 @@ cdef class Lifetime(Way):
         return True
 
     def abort(self):
-        """Give up at once what is in flight and what was written."""
+        """Close at once; give up the current exchange and everything that is not sent."""
         self._abandon()
         self.phase = CLOSED
         self.flow.reset()
 
     @property
     def waits(self) -> bool:
-        """Whether it waits for its client, not the client for an answer."""
+        """Whether it waits for its client, and not the client for a response."""
         return self.phase != ANSWER and self.phase != CLOSED
 
     @property
@@ -81,7 +80,7 @@ cdef class Lifetime(Way):
         return self.flow.written != self.flow.settled
 
     def give_way(self):
-        """Another client needs the place: leave at once."""
+        """Close at once, because another client needs the place."""
         if self.phase == HEAD or self.phase == BODY:
             self._refuse(
                 HttpError(503, "The server has no free connection (--connections-max); try again in a second.")
@@ -92,16 +91,16 @@ cdef class Lifetime(Way):
         if transport.get_write_buffer_size() == 0 and transport.can_write_eof():
             transport.close()
         else:
-            self.flow.reset()  # what waits would keep it open, and so would the end of TLS
+            self.flow.reset()  # unsent bytes would keep it open, and so would the end of TLS
 
     def shut(self):
-        """The server closes: the answer under way is given up, what was written may still leave."""
+        """Close because the server stops: the current response is given up, but written bytes are still sent."""
         self._abandon()
         self.phase = CLOSED
         self._transport.close()
 
     def drain(self):
-        """No further requests on this connection; one that has begun is still answered."""
+        """Accept no further requests on this connection; one that has begun still gets its response."""
         if self.phase == IDLE and not self._stash:
             self._close()
 
@@ -109,7 +108,7 @@ cdef class Lifetime(Way):
 
     @property
     def may_be_due(self) -> bool:
-        """Whether a sweep has anything to look at beside the deadline."""
+        """Whether a sweep must check anything beside the deadline."""
         cdef Flow flow = self.flow
         return (
             flow.written != flow.settled
@@ -118,14 +117,14 @@ cdef class Lifetime(Way):
         )
 
     def sweep(self, double now):
-        """Called about twice a second if anything here may be due."""
+        """Check deadlines and stalled clients. Called about twice a second if anything may be due."""
         cdef Flow flow = self.flow
         if now >= self.deadline:
             self._on_deadline()
         elif flow.stalled(now, self.server.limits.write_timeout) or (flow.read_paused and flow.hung_up()):
             self.abort()
         elif self.phase == IDLE:
-            self._drop_head()  # an idle connection does without a parser
+            self._drop_head()  # an idle connection needs no parser
 
     cdef _on_deadline(self):
         cdef bint is_late = self.deadline >= self._phase_end
@@ -147,12 +146,12 @@ cdef class Lifetime(Way):
 
     @property
     def is_shared(self) -> bool:
-        """Whether a proxy sends several clients' requests on it."""
+        """Whether a proxy sends the requests of several clients on it."""
         return self._proxied is not None and self._proxied.is_shared
 
     @property
     def address(self) -> str:
-        """What the client shares with its other connections."""
+        """The client's address, which is the same for all its connections."""
         if self._proxied is not None:
             return self._proxied.address
         if not self._address:

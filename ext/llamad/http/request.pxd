@@ -1,4 +1,4 @@
-# The fields of requests and answers as the compiled half of the HTTP layer sees them.
+# The fields of requests and responses for the compiled half of the HTTP layer.
 
 cdef class Head:
     cdef readonly str method
@@ -14,14 +14,14 @@ cdef class Head:
     cdef readonly str offered_id
     cdef readonly bytes cors_lines
     cdef readonly str shown
-    cdef dict _query  # None until it is asked for
+    cdef dict _query  # None until it is needed
 
     cdef dict parsed_query(self)
 
 cdef class Request:
     cdef public str method
     cdef public str path
-    cdef dict _query  # None until it is asked for
+    cdef dict _query  # None until it is needed
     cdef public dict headers
     cdef public object buffer
     cdef public object body

@@ -1,5 +1,5 @@
-# Owns: what a request, its head and a whole answer are, and how a request target becomes path and query.
-# Runs on the event loop; holds no socket and does no I/O. Compiled, because each request makes several of these.
+# Owns: the classes of a request, its head and a complete response, and the parser of a request target.
+# Runs on the event loop; holds no socket and does no I/O. Compiled, because each request creates several of these.
 import re
 import secrets
 import socket
@@ -20,14 +20,14 @@ cdef dict _NOTHING = {}
 # Visible ASCII without the space, so that an id taken from a client is one field of a log line.
 _SANE_ID = re.compile(r"[\x21-\x7e]{1,128}").fullmatch
 LENGTH_MAX = 2**62
-# What an endpoint reads of a query. Decoding one takes about 0.1 us a byte, on the event loop.
+# Limits of a query. Decoding one takes about 0.1 us per byte, on the event loop.
 QUERY_MAX_BYTES = 8 * 1024
 QUERY_PARAMETERS_MAX = 64
 
 
 cdef class Head:
-    """All that follows from a head's bytes alone, so that equal heads need reading once (head_cache.pyx).
-    Shared by requests: nobody may change it."""
+    """Everything that follows from the bytes of a head alone, so that equal heads are parsed once (head_cache.pyx).
+    Requests share it, so it must not be changed."""
 
     def __init__(self, str method, str path, bytes raw_query, dict headers, length, malformed, refused,
                  bint http10, bint keep_alive, bytes cors_lines, str shown):
@@ -35,19 +35,19 @@ cdef class Head:
         self.path = path
         self.raw_query = raw_query
         self.headers = headers
-        self.length = min(length, LENGTH_MAX)  # of the body; -1: it is chunked
-        self.malformed = malformed  # status and reason if the connection must close
-        self.refused = refused  # status and reason if a web page's Origin or Host refuses it
+        self.length = min(length, LENGTH_MAX)  # of the body; -1: chunked
+        self.malformed = malformed  # status and reason, if the connection must close
+        self.refused = refused  # status and reason, if Origin or Host of a web page is not allowed
         self.http10 = http10
         self.keep_alive = keep_alive
         self.expects = "expect" in headers
         offered = headers.get("x-request-id")
         self.offered_id = offered if offered is not None and _SANE_ID(offered) else None
-        self.cors_lines = cors_lines  # what its answer tells a browser
-        self.shown = shown  # in the access log
+        self.cors_lines = cors_lines  # the CORS lines of the response
+        self.shown = shown  # method and path as the access log shows them
 
     cdef dict parsed_query(self):
-        """Parse the query when it is first asked for. Raises HttpError."""
+        """Return the parsed query; parse it at the first call. Raises HttpError."""
         if self._query is None:
             self._query = parse_query(self.raw_query)
         return self._query
@@ -71,15 +71,15 @@ cdef class Request:
 
     @property
     def query(self) -> dict:
-        """The parameters of the query. Most endpoints have none, so it is parsed only here, after route and key.
-        Raises HttpError if it has too many, or is too long."""
+        """The parameters of the query. It is parsed only here, after route and key, because most endpoints need none.
+        Raises HttpError if it has too many parameters or is too long."""
         if self._query is None:
             self._query = self.head.parsed_query()
         return self._query
 
 
 cdef class Response:
-    """A whole answer. An empty content_type sends no Content-Type; `reason` is an error's message, for the log."""
+    """A complete response. An empty content_type sends no Content-Type; `reason` is an error's message, for the log."""
 
     def __init__(self, int status=200, body=b"", str content_type=JSON, tuple headers=(), str reason=""):
         self.status = status
@@ -90,7 +90,7 @@ cdef class Response:
 
 
 cdef class RequestIds:
-    """Makes request ids: a random start for this process and a counter, cheaper than random ones each time."""
+    """Makes request ids of a random prefix for this process and a counter, which is cheaper than random ids."""
 
     def __init__(self):
         self._prefix = secrets.token_hex(6).encode() + b"-"
@@ -108,12 +108,12 @@ cdef class RequestIds:
         return offered if offered is not None else self.make()
 
     def take_or_make(self, offered: str | None) -> str:
-        """The id that a client offers, where it is a sane one, or a new one."""
+        """Return the id that a client offers if it is sane, or a new one."""
         return self.take_or_make_id(offered if offered is not None and _SANE_ID(offered) else None)
 
 
 def parse_target(target: bytes) -> tuple[str, bytes]:
-    """Decoded path and raw query of a request target in origin form ("/a?b"), absolute form or "*"."""
+    """Return the decoded path and the raw query of a target in origin form ("/a?b"), absolute form or "*"."""
     if target[:1] == b"/":
         if b"#" in target:
             target = target[: target.index(b"#")]
@@ -133,8 +133,8 @@ def parse_target(target: bytes) -> tuple[str, bytes]:
 
 
 def parse_query(raw: bytes) -> dict[str, str]:
-    """Decoded names and values; a name without a value gives "", and the last of a repeated name counts.
-    Raises HttpError for what would take long."""
+    """Return the decoded names and values. A name without a value gives "", and the last of repeated names counts.
+    Raises HttpError if decoding would take long."""
     if not raw:
         return {}
     if len(raw) > QUERY_MAX_BYTES:
@@ -146,7 +146,7 @@ def parse_query(raw: bytes) -> dict[str, str]:
 
 
 def address_of(peer: object) -> str:
-    """A socket's other end as one client: its IPv4 address, the network of its IPv6 address, or "unix"."""
+    """Return what identifies a client: its IPv4 address, the network of its IPv6 address, or "unix"."""
     if isinstance(peer, tuple) and len(peer) >= 2:
         host = peer[0]
         if ":" not in host or "." in host:  # IPv4, or mapped into IPv6
@@ -156,7 +156,7 @@ def address_of(peer: object) -> str:
 
 
 def peer_name(address: object) -> str:
-    """A socket's other end as one word: host:port, or "unix"."""
+    """Return the other end of a socket as one word: host:port, or "unix"."""
     if isinstance(address, tuple) and len(address) >= 2:
         host, port = address[:2]
         host = host.removeprefix("::ffff:") if "." in host else host  # IPv4, mapped into IPv6

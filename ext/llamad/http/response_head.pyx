@@ -1,5 +1,5 @@
-# Owns: the bytes of an answer's head: status line, Date, framing, and the check of what the application puts in.
-# Runs on the event loop; writes to no socket. Every answer's head is made here.
+# Owns: the bytes of a response head: status line, Date, framing, and the check of the application's headers.
+# Runs on the event loop; writes to no socket. Every response head is made here.
 import re
 from email.utils import formatdate
 from http import HTTPStatus
@@ -16,14 +16,14 @@ LAST_CHUNK = b"0\r\n\r\n"
 _STATUS_LINES = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n" for s in HTTPStatus}
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+").fullmatch
 _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*").fullmatch
-# Written here or a matter of framing: an application that could set them could break the connection.
+# These are written here or concern framing: an application that could set them could break the connection.
 _OWNED = {"connection", "content-length", "content-type", "date", "keep-alive", "server", "trailer"}
 _OWNED |= {"transfer-encoding", "upgrade", "x-request-id"}
 
-# Status and content type together are few; an application that makes many up starts over.
+# There are few pairs of status and content type. If an application makes up many, the cache starts over.
 cdef dict _first_lines = {}
 cdef Py_ssize_t _FIRST_LINES_MAX = 256
-# The lines that are the same for every answer within one second.
+# The lines that are the same for every response within one second.
 cdef time_t _common_second = 0
 cdef bytes _common_lines = b""
 
@@ -38,9 +38,9 @@ cdef bytes _common():
 
 
 def status_line(int status) -> str:
-    """Raises ValueError for a number that is no final status."""
+    """Return the status line. Raises ValueError if the number is not a final status."""
     if not 200 <= status <= 599:
-        raise ValueError(f"{status} is not the status of an answer")
+        raise ValueError(f"{status} is not the status of a response")
     return _STATUS_LINES.get(status) or f"HTTP/1.1 {status} Status {status}\r\n"
 
 
@@ -54,17 +54,17 @@ def _content_type_line(str content_type) -> str:
 
 cdef bytes _first(int status, str content_type):
     cdef tuple key = (status, content_type)
-    cdef object found = _first_lines.get(key)
-    if found is None:
-        found = (status_line(status) + _content_type_line(content_type)).encode("latin-1")
+    cdef object lines = _first_lines.get(key)
+    if lines is None:
+        lines = (status_line(status) + _content_type_line(content_type)).encode("latin-1")
         if len(_first_lines) >= _FIRST_LINES_MAX:
             _first_lines.clear()
-        _first_lines[key] = found
-    return found
+        _first_lines[key] = lines
+    return lines
 
 
 def headers_text(headers) -> str:
-    """The application's own header lines. Raises ValueError for a name or value that would break out of its line."""
+    """Return the application's header lines. Raises ValueError if a name or value would break out of its line."""
     lines = []
     for name, value in headers:
         if not _NAME(name) or name.lower() in _OWNED:
@@ -76,7 +76,7 @@ def headers_text(headers) -> str:
 
 
 def check(response) -> None:
-    """Raises ValueError for an answer whose head cannot be sent."""
+    """Raise ValueError for a response whose head cannot be sent."""
     _first(response.status, response.content_type)
     headers_text(response.headers)
 
@@ -96,12 +96,12 @@ cdef bytes length_line(Py_ssize_t length):
 
 
 cpdef bytes response_head(int status, str content_type, bytes lines, headers, str request_id, bint http10, bint keep):
-    """The whole head. `lines` are the HTTP layer's own, `headers` the application's. Raises ValueError for what cannot be
-    sent."""
+    """Return the complete head. `lines` come from the HTTP layer, `headers` from the application. Raises ValueError if
+    it cannot be sent."""
     cdef bytes first = _first(status, content_type)
     cdef bytes extra = headers_text(headers).encode("latin-1") if headers else b""
     cdef bytes connection = b"\r\n"
-    # Only what differs from the version's default needs saying; closing is always said.
+    # Only a difference from the version's default needs a header; closing always gets one.
     if not keep:
         connection = b"\r\nConnection: close\r\n"
     elif http10:
@@ -110,7 +110,7 @@ cpdef bytes response_head(int status, str content_type, bytes lines, headers, st
 
 
 def whole(response, str request_id) -> bytes:
-    """An answer that needs no request and closes its connection."""
+    """Return a complete response that needs no request and closes its connection."""
     head = response_head(response.status, response.content_type, length_line(len(response.body)), response.headers,
                          request_id, False, False)
     return head + bytes(response.body)

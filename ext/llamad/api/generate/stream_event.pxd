@@ -1,4 +1,4 @@
-# The one writer of server-sent events.
+# The only writer of server-sent events.
 cdef class TextFrame:
     cdef bytes before
     cdef bytes after

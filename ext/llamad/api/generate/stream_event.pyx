@@ -1,5 +1,5 @@
-# Owns: the bytes of server-sent events, for every dialect. Runs on the event loop. Most events are a bit of text in a
-# frame that stays the same for a whole stream: those are written here without an object for anything but the result.
+# Owns: the bytes of server-sent events, for every dialect. Runs on the event loop. Most events are a piece of text in a
+# frame that is the same for a whole stream; those are written here without creating any object but the result.
 import msgspec
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -15,7 +15,7 @@ from llamad.http.sse import format_event
 cdef enum:
     DIGITS_MAX = 20
     ESCAPE_MAX = 6           # \u0000
-    SMALL_MAX = 1024         # written on the stack
+    SMALL_MAX = 1024         # a larger event needs the heap
 
 cdef object _encode = msgspec.json.Encoder().encode
 cdef bytes _TOKENS = b',"tokens":['
@@ -23,7 +23,7 @@ cdef const char *_HEX = "0123456789abcdef"
 
 
 def write_event(object value, bytes name=b""):
-    """An event whose data is this value as JSON."""
+    """Return an event whose data is this value as JSON."""
     return format_event(_encode(value), name)
 
 
@@ -34,7 +34,7 @@ cdef char *_put(char *at, bytes text):
 
 
 cdef char *_put_escaped(char *at, unsigned char c) noexcept:
-    """A character that JSON does not take as it is."""
+    """Write a character that JSON requires to be escaped."""
     cdef char letter = 0
     if c == b'"' or c == b"\\":
         letter = <char>c
@@ -60,7 +60,7 @@ cdef char *_put_escaped(char *at, unsigned char c) noexcept:
 
 
 cdef char *_put_json(char *at, const unsigned char *data, Py_ssize_t n) noexcept:
-    """Valid UTF-8 as a JSON string."""
+    """Write valid UTF-8 as a JSON string."""
     cdef Py_ssize_t i
     at[0] = b'"'
     at += 1
@@ -100,8 +100,8 @@ cdef bint _is_ascii(const unsigned char *data, Py_ssize_t n) noexcept:
 
 
 cdef class TextFrame:
-    """The event around a text: `before` ends where the JSON string begins, `after` goes on behind it. With `tokens`, the
-    field of that name stands between the two. `name` is the event's, where it has one."""
+    """The event around a text: `before` ends where the JSON string begins, `after` continues after it. With `tokens`,
+    the field of that name is between the two. `name` is the name of the event, if it has one."""
 
     def __init__(self, bytes before, bytes after, *, bytes name=b"", bint tokens=False):
         self.before = (b"event: " + name + b"\n" if name else b"") + b"data: " + before
@@ -130,7 +130,7 @@ cdef class TextFrame:
                 free(out)
 
     cpdef bytes of_bytes(self, bytes data, list tokens):
-        """Bytes that are no UTF-8 become U+FFFD."""
+        """Return the event for a text; bytes that are not UTF-8 become U+FFFD."""
         if not _is_ascii(<const unsigned char *>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data)):
             data = data.decode("utf-8", "replace").encode()
         return self.make(<const unsigned char *>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), tokens)

@@ -1,5 +1,5 @@
-# Owns: the way of a piece of text from the engine's event to the client's connection, which is taken for every token of
-# every stream. Runs on the event loop. What an endpoint's events look like is its own; they are written by stream_event.
+# Owns: the way of a piece of text from the engine's event to the client's connection, which runs for every token of
+# every stream. Runs on the event loop. The endpoint decides what its events look like; stream_event writes them.
 from libc.stdint cimport int64_t
 from time import monotonic
 
@@ -9,8 +9,8 @@ from llamad.http.exchange cimport Exchange
 
 
 cdef class TextPart:
-    """The part of a Part that hears of every token. `frame` is set where an event tells nothing but text. `held` are the
-    last events if they had tokens but no text; see Part.hold()."""
+    """The compiled base of Part, which handles every token. `frame` is set if an event contains nothing but text.
+    `held` are the last events if they had tokens but no text; see Part.hold()."""
 
     cdef public object job
     cdef public int64_t n_decoded
@@ -25,7 +25,7 @@ cdef class TextPart:
         cdef Exchange exchange
         cdef int64_t n_new
         if self.n_decoded == 0:
-            # A request that is not streamed hears of many tokens at once: the first came when decoding began.
+            # Without streaming, many tokens arrive in one event: the first one was decoded when decoding began.
             self.n_decoded = 1
             self.t_first_us = self.t_last_us = text.t_us - text.predict_us
             metrics.first_token_seconds.observe(<double>self.t_last_us / 1e6 - job.exchange.request.t_start)
