@@ -278,7 +278,11 @@ def parse_chat(
 
 
 def _rendered(
-    render: Callable[..., str], thinking: bool | None, request: ChatRequest, served: ServedModel, host: ChatHost
+    render: Callable[..., str],
+    thinking: bool | None,
+    request: ChatRequest,
+    served: ServedModel,
+    host: ChatHost,
 ) -> str:
     """Return the prompt. If it opens reasoning that the answer cannot have, it is rendered without."""
     try:
