@@ -1,4 +1,4 @@
-# Which waiting tasks get a slot, and when.
+# Decides which waiting tasks get a slot, and when.
 from libc.stdint cimport int32_t, int64_t
 
 from llamad.engine.kv.task_queue cimport Task

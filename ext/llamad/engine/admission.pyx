@@ -1,5 +1,5 @@
-# Owns: how tasks leave the queue: to a slot, or because a deadline has passed. Runs on the engine thread, between two
-# steps. What the slot keeps or takes over of the prompt is prefix/sharing.pyx's.
+# Owns: how tasks leave the queue: to a slot, or because their deadline has passed. Runs on the engine thread, between
+# two steps. prefix/sharing.pyx decides which part of the prompt the slot keeps or takes over.
 from libc.stdint cimport int32_t, int64_t
 
 from llamad.base.system cimport now_us
@@ -19,14 +19,14 @@ from llamad.protocol.messages cimport FAILURE_DEADLINE
 
 
 cdef void admission_drop(State *state, Task *task, int32_t failure) noexcept nogil:
-    """A waiting task fails."""
+    """Fail a waiting task and remove it from the queue."""
     queue_remove(&state.queue, task)
     emit_failed(state, task.command.id, failure, 0)
     task_close(task)
 
 
 cdef void admission_expire(State *state, int64_t now) noexcept nogil:
-    """Tasks whose deadline has passed fail, waiting or running."""
+    """Fail all tasks, waiting or running, whose deadline has passed."""
     cdef Task *task = state.queue.first
     cdef Task *next
     cdef int32_t i
@@ -42,21 +42,22 @@ cdef void admission_expire(State *state, int64_t now) noexcept nogil:
 
 
 cdef int _can_admit(State *state, const Task *task) noexcept nogil:
-    """Slots with a KV stream of their own always have room. A unified cache has room for the prompt and the first of the
-    answer; what that becomes is not reserved, but suspended when it is too much (suspension.pyx)."""
-    cdef int32_t n_answer
+    """Return whether there is room for the task. Slots with their own KV stream always have room. A unified cache needs
+    room for the prompt and the first output tokens. Room for more output is not reserved: if the cache becomes full, a
+    task is suspended (suspension.pyx)."""
+    cdef int32_t n_output
     if state.slots.n_cells == 0 or cells_wanted(&state.slots) == 0:
         return 1
-    n_answer = cells_spare(&state.slots)
+    n_output = cells_spare(&state.slots)
     if task.command.n_predict >= 0:
-        n_answer = min(n_answer, task.command.n_predict)
+        n_output = min(n_output, task.command.n_predict)
     return cells_fit_running(
-        &state.slots, task.command.n_prompt - prefix_shared_running(&state.slots, task) + n_answer,
+        &state.slots, task.command.n_prompt - prefix_shared_running(&state.slots, task) + n_output,
         task.command.n_prompt)
 
 
 cdef int _waits_for_group(const State *state, const Task *task) noexcept nogil:
-    """Another task of its group is prefilling the prompt: this one takes it over when that is done."""
+    """Return whether another task of its group is prefilling the prompt, which this one will take over."""
     cdef const Slot *slot
     cdef int32_t i
     for i in range(state.slots.n):
@@ -73,7 +74,7 @@ cdef void _announce(State *state, Slot *slot) noexcept nogil:
 
 
 cdef void admission_announce(State *state) noexcept nogil:
-    """Tells the event loop of tasks that were admitted silently."""
+    """Emit the admitted events of tasks that were admitted silently."""
     cdef int32_t i
     for i in range(state.slots.n):
         if state.slots.items[i].state == SLOT_PREFILLING and not state.slots.items[i].is_announced:
@@ -81,7 +82,7 @@ cdef void admission_announce(State *state) noexcept nogil:
 
 
 cdef void _admit(State *state, Slot *slot, Task *task, int is_announced) noexcept nogil:
-    """The task begins in the slot. If that holds the whole prompt already, its first token is sampled at once."""
+    """Start the task in the slot. If the slot holds the whole prompt already, the first token is sampled at once."""
     prefix_prepare(state, slot, task)
     slot_take(&state.slots, slot, task)
     parking_run(state, slot)
@@ -93,8 +94,9 @@ cdef void _admit(State *state, Slot *slot, Task *task, int is_announced) noexcep
 
 
 cdef void admission_run(State *state, int is_announced) noexcept nogil:
-    """Admits waiting tasks in their order. A task lets others pass if it is bound to a busy slot, or waits for its
-    group or for a slot that is prefilling the same prefix; one without room does not. All wait for suspended ones."""
+    """Admit waiting tasks in their order. A task lets others pass while it is bound to a busy slot, or waits for its
+    group or for a slot that is prefilling the same prefix; one without room does not. All tasks wait for suspended
+    ones."""
     cdef Task *task = state.queue.first if not suspension_is_waiting(&state.slots) else NULL
     cdef Task *next
     cdef Slot *slot

@@ -1,5 +1,5 @@
-# Owns: what happens to slots whose context is full: it is shifted, idle prefixes are evicted, a task is suspended, or
-# ends. Runs on the engine thread, before each batch.
+# Owns: what happens if a context is full: it is shifted, idle prefixes are evicted, or a task is suspended or ended.
+# Runs on the engine thread, before each batch.
 from libc.stdint cimport int32_t
 
 from llamad.base.system cimport load_int
@@ -15,20 +15,20 @@ from llamad.protocol.messages cimport STOP_LIMIT, TASK_CONTEXT_SHIFT
 
 
 cdef void _make_room_in_slots(State *state) noexcept nogil:
-    """Groups positions, and shifts a decoding slot's full context or ends its task. A window that has lost what it sees
-    after the shift (most of all one that was restored) cannot go on with a hole: the slot is computed again."""
+    """Group positions, and shift a decoding slot's full context or end its task. A sliding window that lacks cells
+    after the shift (usually one that was restored) cannot continue with a hole: the slot is computed again."""
     cdef Slot *slot
     cdef int32_t i, n_keep, n_discard, is_whole
     for i in range(state.slots.n):
         slot = &state.slots.items[i]
         if load_int(&slot.deferral):
-            continue  # its token comes first
+            continue  # wait for its token first
         if slot.state != SLOT_IDLE:
             slot_regroup(&state.slots, slot)
         if slot.state != SLOT_DECODING or slot.n_tokens + 1 < state.slots.n_ctx:
             continue
         n_keep = slot.task.command.n_prompt if slot.task.command.n_keep < 0 else slot.task.command.n_keep
-        # n_keep does not count BOS, which is kept as well; llama-server adds it to the length of the prompt, too.
+        # n_keep does not count BOS, which is kept too. llama-server also adds it to the length of the prompt.
         n_keep = max(0, min(min(n_keep, state.slots.n_ctx) + state.add_bos, state.slots.n_ctx - 4, slot.n_tokens - 2))
         n_discard = slot_discard(&state.slots, slot, n_keep) if slot.task.command.flags & TASK_CONTEXT_SHIFT else 0
         is_whole = slot_has_window(&state.slots, slot, n_keep, n_discard)
@@ -42,7 +42,7 @@ cdef void _make_room_in_slots(State *state) noexcept nogil:
 
 
 cdef int32_t _demand(const State *state) noexcept nogil:
-    """Returns how many cells the coming step takes at most."""
+    """Return how many cells the next step can take at most."""
     cdef const Slot *slot
     cdef int32_t i, n = 0
     for i in range(state.slots.n):
@@ -55,7 +55,7 @@ cdef int32_t _demand(const State *state) noexcept nogil:
 
 
 cdef void _make_shared_room(State *state) noexcept nogil:
-    """In a unified cache: idle prefixes go first; when running tasks have outgrown it, one is suspended."""
+    """Make room in a unified cache: evict idle prefixes first, then suspend running tasks."""
     cdef Slot *slot
     while not cells_fit(&state.slots, _demand(state)):
         if prefix_evict_idle(state, NULL) > 0:

@@ -1,5 +1,5 @@
-# Owns: the engine's memory, made before the engine thread starts. run() is the engine thread's and leaves the GIL at
-# once; everything else is called by whoever made the core, before or after.
+# Owns: the engine's memory, allocated before the engine thread starts. The engine thread calls run(), which releases
+# the GIL at once; the thread that made the core calls everything else, before or after.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
@@ -29,8 +29,8 @@ from llamad.protocol.channel import Descriptors
 cdef class Core:
     cdef State state
     cdef Vocab vocab
-    cdef Link own_link  # this side's
-    cdef readonly object descriptors  # what the front opens its Link on
+    cdef Link own_link  # the engine's side of the channel
+    cdef readonly object descriptors  # from these the front opens its Link
 
     def __cinit__(self, vocab: Vocab, ctx: int, *, descriptors: Descriptors | None = None, n_slots: int,
                   n_ctx: int, n_cells: int, n_batch: int, n_ubatch: int,
@@ -77,7 +77,7 @@ cdef class Core:
         state.slots.group_w = group_w
         state.slots.similarity_min = similarity_min
         if n_swa > 0:
-            # While llama.cpp looks for room for a second compute batch, it forgets cells that the first one still needs.
+            # When llama.cpp searches room for a second ubatch, it drops cells that the first one still needs.
             n_batch = min(n_batch, max(n_ubatch, n_slots))
         if batch_init(&state.plan, n_batch, n_ubatch, step_tokens_max, cont_batching, has_device,
                       has_device and not api_only) < 0:
@@ -87,13 +87,13 @@ cdef class Core:
         if cache_init(&state.cache, <size_t>cache_bytes, &state.slots.checkpoints, state.table, state.ctx) < 0:
             raise MemoryError()
         state.cache.drops_idle = not cache_idle
-        self._start_pools(n_slots, max(1, n_sampler_threads), grammar_work)
+        self._start_threads(n_slots, n_sampler_threads, grammar_work)
         state.stats.t_last_step_us = now_us()
 
-    cdef int _start_pools(self, int32_t n_slots, int32_t n_sampler_threads, int64_t grammar_work) except -1:
-        """Starts the threads that sample and those of grammars, and makes the memory that they sample in."""
+    cdef int _start_threads(self, int32_t n_slots, int32_t n_sampler_threads, int64_t grammar_work) except -1:
+        """Start the sampler and grammar threads, and allocate the memory for sampling."""
         cdef State *state = &self.state
-        state.sampler_pool = sampler_pool_start(n_sampler_threads)
+        state.sampler_pool = sampler_pool_start(max(1, n_sampler_threads))
         if state.sampler_pool == NULL:
             raise MemoryError()
         state.scratch_bytes = (sampler_scratch_bytes(state.n_vocab) + 63) & ~<size_t>63
@@ -123,11 +123,11 @@ cdef class Core:
 
     @property
     def link(self) -> Link:
-        """The front's side of the channel, for a front in this process."""
+        """The front's side of the channel, for tests with a front in this process."""
         return Link(self.descriptors.memory, self.descriptors.command, self.descriptors.event)
 
     def warm_up(self, token: int) -> int:
-        """Decodes one token and forgets it, so that the first request meets warm caches. Before run() only.
+        """Decode one token and forget it, so that the first request finds warm caches. Call only before run(). Return
         llama.cpp's code: anything but 0 means that this context cannot decode."""
         cdef State *state = &self.state
         cdef int32_t code
@@ -144,8 +144,8 @@ cdef class Core:
         return code
 
     def probe(self, token: int) -> list[bytes]:
-        """The states of a sequence of one token and of two, for ses1.Layout; then it is forgotten. Before run() only.
-        Empty where this memory has none."""
+        """Return the states of a sequence of one token and of two, for ses1.Layout; then forget them. Call only before
+        run(). The list is empty if this kind of memory has no states."""
         cdef State *state = &self.state
         cdef size_t n
         cdef int32_t code, i
@@ -169,7 +169,7 @@ cdef class Core:
         return out if len(out) == 2 else []
 
     def run(self) -> bool:
-        """The engine thread: returns after stop(). False: its context is lost, and the process should end."""
+        """Run the engine thread until stop(). Return False if its context is lost and the process should end."""
         cdef State *state = &self.state
         state.marked = &self.vocab.marked if self.vocab.marked.bytes != NULL else &self.vocab.pieces
         with nogil:
@@ -177,7 +177,7 @@ cdef class Core:
         return state.is_lost == 0
 
     def n_idle(self) -> int:
-        """Idle slots as they are now; the board has those of the last turn."""
+        """Return the number of idle slots now; the board has the number of the last turn."""
         cdef int32_t i, n = 0
         for i in range(self.state.slots.n):
             n += self.state.slots.items[i].state == SLOT_IDLE
@@ -186,13 +186,13 @@ cdef class Core:
     # --- for tests ------------------------------------------------------------------------------------------------
 
     def check_integrity(self) -> int:
-        """0, or the number of a broken rule. Only meaningful while the engine rests."""
+        """Return 0, or the number of a broken rule. Only meaningful while the engine is idle."""
         cdef const Slots *slots = &self.state.slots
         if slots.n_cells and cells_used(slots) > slots.n_cells:
             return 15
         return slots_check_integrity(slots)
 
     def slot_tokens(self, index: int) -> list[int]:
-        """What a slot's sequence holds. Only meaningful while the engine rests."""
+        """Return the tokens of a slot's sequence. Only meaningful while the engine is idle."""
         cdef Slot *slot = &self.state.slots.items[index]
         return [slot.tokens[i] for i in range(slot.n_tokens)]

@@ -1,4 +1,4 @@
-# What happens when llama.cpp cannot decode.
+# Handles failed decodes.
 from libc.stdint cimport int32_t
 
 from llamad.engine.state.engine_state cimport State

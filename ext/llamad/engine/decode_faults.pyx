@@ -1,14 +1,14 @@
-# Owns: what happens when llama.cpp cannot decode, so that it costs as few requests as possible. Runs on the engine
-# thread, after the call that failed.
+# Owns: the handling of failed decodes, so that they cost as few requests as possible. Runs on the engine thread, after
+# the call that failed.
 #
-# No room: llama.cpp has changed nothing. Idle prefixes go to host memory, one for each try, then the youngest task is
-# suspended, then the batch gets smaller. Only a task that does not fit alone fails.
+# No room: llama.cpp has changed nothing. Idle prefixes go to host memory, one for each retry, then the youngest task is
+# suspended, then the batch becomes smaller. Only a task that does not fit alone fails.
 #
-# A batch that llama.cpp does not take (a wrong token or position): nothing has changed either. The tasks of the batch
-# become suspects, which are decoded alone, and the one that is at fault fails.
+# A batch that llama.cpp rejects (a wrong token or position): nothing has changed either. The tasks of the batch become
+# suspects, which are decoded alone, and the one at fault fails.
 #
-# Everything else leaves a context that cannot be trusted. A new one is made, and all that run are computed again. The
-# tasks of the batch are suspects here as well: one that fails twice and alone is given up.
+# Everything else leaves a context that cannot be trusted. A new one is made, and all running tasks are computed again.
+# The tasks of the batch are suspects here too: a task that fails twice and alone is given up.
 from libc.stdint cimport int32_t
 
 from llamad.base.system cimport load_int
@@ -25,7 +25,7 @@ from llamad.protocol.messages cimport FAILURE_DECODE, FAILURE_LOST, FAILURE_ROOM
 cdef enum:
     CODE_NO_ROOM = 1
     CODE_INVALID = -1
-    FAULTS_MAX = 4           # a task that was in so many failed batches fails, alone or not
+    FAULTS_MAX = 4           # a task in this many failed batches fails, alone or not
 
 
 # --- suspects ---------------------------------------------------------------------------------------------------
@@ -37,7 +37,7 @@ cdef int _has_work(const Slot *slot) noexcept nogil:
 
 
 cdef void faults_isolate(State *state) noexcept nogil:
-    """Before a batch is planned: while there is a suspect, the other slots sit the step out."""
+    """While there is a suspect, make the other slots sit the step out. Call before a batch is planned."""
     cdef Slot *slot
     cdef const Slot *suspect = NULL
     cdef int32_t i
@@ -53,7 +53,7 @@ cdef void faults_isolate(State *state) noexcept nogil:
 
 
 cdef void faults_passed(State *state) noexcept nogil:
-    """A step was decoded: its tasks are no suspects any more, and the next one may be larger."""
+    """Clear the tasks of a decoded step of suspicion, and allow a larger next step."""
     cdef Slot *slot
     cdef int32_t i, n_left = 0
     if not state.has_faults:
@@ -70,7 +70,7 @@ cdef void faults_passed(State *state) noexcept nogil:
 
 
 cdef int _is_in(const State *state, const Slot *slot, int32_t first, int32_t end) noexcept nogil:
-    """Returns whether tokens of the slot's task are among these of the batch. A filler is not its task's."""
+    """Return whether the slot's task has tokens in this range of the batch. A filler does not count."""
     cdef int32_t i
     if slot.task == NULL or slot.is_filler:
         return 0
@@ -81,7 +81,7 @@ cdef int _is_in(const State *state, const Slot *slot, int32_t first, int32_t end
 
 
 cdef int32_t _suspect(State *state, int32_t first, int32_t end) noexcept nogil:
-    """The tasks of these tokens become suspects. Returns how many there are."""
+    """Make the tasks with tokens in this range suspects. Return how many there are."""
     cdef Slot *slot
     cdef int32_t i, n = 0
     state.has_faults = 1
@@ -97,7 +97,7 @@ cdef int32_t _suspect(State *state, int32_t first, int32_t end) noexcept nogil:
 # --- no room ----------------------------------------------------------------------------------------------------
 
 cdef void _make_room(State *state, int32_t n_tokens, int can_split) noexcept nogil:
-    """There was no room for so many tokens. What the next try needs is done, or the one task that runs fails."""
+    """Make room for a retry after llama.cpp had no room for n_tokens, or fail the only running task."""
     cdef Slot *slot
     cdef int32_t i
     state.stats.n_refused += 1
@@ -123,7 +123,7 @@ cdef void _make_room(State *state, int32_t n_tokens, int can_split) noexcept nog
 # --- a new context ----------------------------------------------------------------------------------------------
 
 cdef void _give_up(State *state, int32_t code, int32_t n_suspects, int32_t first, int32_t end) noexcept nogil:
-    """Tasks that have failed too often, or alone, fail."""
+    """Fail the tasks that were in too many failed batches, or failed again alone."""
     cdef Slot *slot
     cdef int32_t i
     for i in range(state.slots.n):
@@ -134,8 +134,8 @@ cdef void _give_up(State *state, int32_t code, int32_t n_suspects, int32_t first
 
 
 cdef void _rebuild(State *state) noexcept nogil:
-    """A new context replaces the old one. If there is none, only a new process can help (a device that was lost, memory
-    that is gone): this one ends."""
+    """Replace the context by a new one. If that fails (a lost device, no memory), only a new process can help, and this
+    one ends."""
     suspension_suspend_all(state)
     if state.table.rebuild(state.ctx) != 0:
         state.is_lost = 1
@@ -149,7 +149,7 @@ cdef void _rebuild(State *state) noexcept nogil:
 # --- what failed ------------------------------------------------------------------------------------------------
 
 cdef void faults_adapters(State *state, int32_t code) noexcept nogil:
-    """The adapters whose turn it is could not be set. One that the engine does not have costs its own tasks alone."""
+    """Handle adapters that could not be set. One that the engine does not have costs only its own tasks."""
     cdef Slot *slot
     cdef int32_t i
     state.stats.n_decode_failures += 1
@@ -162,7 +162,7 @@ cdef void faults_adapters(State *state, int32_t code) noexcept nogil:
 
 
 cdef void faults_media(State *state, int32_t code) noexcept nogil:
-    """The rows of a slot could not be decoded: they are not there any more, or llama.cpp does not take them."""
+    """Handle rows of a slot that could not be decoded: they are gone, or llama.cpp rejects them."""
     cdef Slot *slot = state.plan.media_slot
     if code == CODE_NO_ROOM:
         _make_room(state, state.plan.n_media, state.plan.can_split_media)
@@ -176,7 +176,7 @@ cdef void faults_media(State *state, int32_t code) noexcept nogil:
 
 
 cdef void faults_decode(State *state, int32_t code, int32_t first, int32_t end) noexcept nogil:
-    """These tokens of the batch could not be decoded; those before them were."""
+    """Handle a range of the batch that could not be decoded; the tokens before it were."""
     cdef Slot *slot
     cdef int32_t i, n_suspects
     for i in range(state.slots.n if first else 0):

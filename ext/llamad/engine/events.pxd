@@ -1,4 +1,4 @@
-# From a sampled token to events: detokenize, scan for stops, write to the event ring.
+# Turns a sampled token into events: detokenizes, scans for stop strings, writes to the event ring.
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from llamad.engine.state.engine_state cimport State
@@ -14,6 +14,6 @@ cdef void emit_admitted(State *state, Slot *slot) noexcept nogil
 cdef void emit_prompt(State *state, Slot *slot, int32_t i_first, int32_t n_tokens) noexcept nogil
 cdef void emit_progress(State *state, int64_t now) noexcept nogil
 cdef void emit_failed(State *state, uint64_t id, int32_t failure, int32_t code) noexcept nogil
-cdef void emit_action(State *state, uint64_t id, const ActionEvent *answer) noexcept nogil
+cdef void emit_action(State *state, uint64_t id, const ActionEvent *outcome) noexcept nogil
 cdef void emit_step(State *state, int64_t t_decode, int64_t t_wait, int64_t t_sample, int64_t t_emit,
                     int64_t t_end) noexcept nogil

@@ -1,5 +1,5 @@
-# Owns: the events a task sends, and how it ends. Runs on the engine thread. A task's last event is always
-# exactly one of done and failed.
+# Owns: the events of a task, and how it ends. Runs on the engine thread. The last event of a task is always exactly one
+# of done and failed.
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcpy, memset
 
@@ -24,7 +24,7 @@ from llamad.tokenizer.detokenizer cimport text_add, text_cut_line, text_finish, 
 from llamad.tokenizer.vocab cimport Pieces
 
 cdef enum:
-    FLUSH_BYTES = 4096       # of a task that does not stream
+    FLUSH_BYTES = 4096       # a task that does not stream sends this much at once
     FLUSH_TOKENS = 1024
     FLUSH_PROBS = 8192       # rows of probabilities, 8 bytes each
     FULL_PAUSE_US = 200
@@ -32,7 +32,7 @@ cdef enum:
 
 
 cdef void emit_wake(State *state) noexcept nogil:
-    """Events are there: wakes the event loop, and leaves the time for it."""
+    """Wake the event loop to read events, and note the time for it."""
     store_int(&state.channel.head.is_emitting, 0)
     if load_time(&state.channel.head.t_wake_us) == 0:
         store_time(&state.channel.head.t_wake_us, now_us())
@@ -40,7 +40,7 @@ cdef void emit_wake(State *state) noexcept nogil:
 
 
 cdef void *_reserve(State *state, uint32_t kind, uint64_t n) noexcept nogil:
-    """Room for an event. A full ring means that the event loop is far behind: the engine waits for it."""
+    """Return room for an event. If the ring is full, wait for the event loop, which is far behind."""
     cdef void *payload = ring_reserve(&state.channel.events, kind, n)
     while payload == NULL:
         emit_wake(state)
@@ -64,7 +64,7 @@ cdef void emit_admitted(State *state, Slot *slot) noexcept nogil:
 
 
 cdef void emit_progress(State *state, int64_t now) noexcept nogil:
-    """How far the prompts are whose clients want to know; after a decode with some of them."""
+    """Emit the prefill progress of tasks in this decode whose clients asked for it."""
     cdef const Slot *slot
     cdef ProgressEvent *event
     cdef int32_t i
@@ -91,16 +91,16 @@ cdef void emit_failed(State *state, uint64_t id, int32_t failure, int32_t code) 
         state.stats.n_aborted += 1
 
 
-cdef void emit_action(State *state, uint64_t id, const ActionEvent *answer) noexcept nogil:
+cdef void emit_action(State *state, uint64_t id, const ActionEvent *outcome) noexcept nogil:
     cdef ActionEvent *event = <ActionEvent *>_reserve(state, EVENT_ACTION, sizeof(ActionEvent))
-    event[0] = answer[0]
+    event[0] = outcome[0]
     event.id = id
     _commit(state)
 
 
 cdef void _write_text(State *state, Slot *slot, int64_t now, int32_t n_tokens, int32_t n_prob_tokens,
                       int32_t n_bytes) noexcept nogil:
-    """One event with the first of what waits."""
+    """Write one event with the first tokens, probabilities and bytes that wait."""
     cdef size_t n_ids = <size_t>n_tokens * sizeof(int32_t)
     cdef size_t n_probs = <size_t>n_prob_tokens * <size_t>(1 + slot.probs.n_top) * sizeof(TokenProb)
     cdef size_t n_payload = n_ids + n_probs + <size_t>n_bytes
@@ -123,12 +123,12 @@ cdef void _write_text(State *state, Slot *slot, int64_t now, int32_t n_tokens, i
 
 
 cdef int32_t _flush_tokens(const Slot *slot) noexcept nogil:
-    """Tokens that one event may carry: it must stay far smaller than its ring."""
+    """Return how many tokens one event may carry: it must stay much smaller than the ring."""
     return max(1, min(<int32_t>FLUSH_TOKENS, FLUSH_PROBS // (1 + slot.probs.n_top)))
 
 
 cdef void _emit_text(State *state, Slot *slot, int64_t now, int32_t n_tokens) noexcept nogil:
-    """Sends the safe text and the first n_tokens. Their probabilities go with them, but for tokens that were cut off
+    """Send the safe text and the first n_tokens. Their probabilities are sent too, except for tokens that were cut off
     with a stop string or a line."""
     cdef int32_t n_max = _flush_tokens(slot), n, n_prob_tokens = 0, n_bytes = slot.text.n_safe
     if slot.probs.n_top:
@@ -146,7 +146,7 @@ cdef void _emit_text(State *state, Slot *slot, int64_t now, int32_t n_tokens) no
 
 
 cdef void emit_prompt(State *state, Slot *slot, int32_t i_first, int32_t n_tokens) noexcept nogil:
-    """Tokens of the prompt with the probabilities that stand in the slot's first rows."""
+    """Emit tokens of the prompt with their probabilities, which are in the slot's first rows."""
     cdef int32_t n_max = _flush_tokens(slot), stride = 1 + slot.probs.n_top, i = 0, n
     cdef size_t n_ids, n_probs
     cdef TextEvent *event
@@ -179,7 +179,7 @@ cdef void _let_go(State *state, Slot *slot) noexcept nogil:
 
 
 cdef void finish_done(State *state, Slot *slot, int32_t stop_type, int32_t stop_word) noexcept nogil:
-    """The task ends well: its remaining text goes out, then how it ended."""
+    """End a task that is done: emit its remaining text, then the done event."""
     cdef DoneEvent *event
     cdef int64_t now = now_us()
     grammar_pool_drop(state.grammar_pool, slot)  # before its text and probabilities are touched
@@ -214,14 +214,14 @@ cdef void finish_failed(State *state, Slot *slot, int32_t failure, int32_t code)
 
 
 cdef int _is_full(const State *state, const Slot *slot) noexcept nogil:
-    """The context has no room for another token and may not shift."""
+    """Return whether the context has no room for another token and may not shift."""
     if slot.n_tokens + slot.n_held + 1 < state.slots.n_ctx:
         return 0
     return slot.task.command.n_predict == -2 or not slot.task.command.flags & TASK_CONTEXT_SHIFT
 
 
 cdef int _is_endless(const State *state, const Slot *slot) noexcept nogil:
-    """A task without a limit would shift its context forever: it ends where the model, or its slot, was meant to."""
+    """Return whether a task without a limit has reached the maximum length; it would shift its context forever."""
     return (slot.task.command.n_predict == -1 and state.n_text_max > 0
             and slot.task.command.n_prompt + slot.n_decoded >= state.n_text_max)
 
@@ -231,7 +231,7 @@ cdef int _is_large(const Slot *slot) noexcept nogil:
 
 
 cdef void take_token(State *state, Slot *slot, int64_t now) noexcept nogil:
-    """A token was sampled for this slot: sends what may be sent, and decides whether the task goes on."""
+    """Take the slot's sampled token: send what may be sent, and decide whether the task continues."""
     cdef int32_t token = slot.sampled, word, n_new, n_ready
     cdef const Pieces *pieces
     cdef const char *piece
@@ -278,7 +278,7 @@ cdef void take_token(State *state, Slot *slot, int64_t now) noexcept nogil:
         slot.truncated = 1
         finish_done(state, slot, STOP_LIMIT, -1)
         return
-    # Tokens without text add up as well.
+    # Tokens without text accumulate too.
     n_ready = text_ready(&slot.text)
     if slot.text.n_safe >= FLUSH_BYTES or n_ready >= _flush_tokens(slot):
         _emit_text(state, slot, now, n_ready)
@@ -287,7 +287,7 @@ cdef void take_token(State *state, Slot *slot, int64_t now) noexcept nogil:
 
 
 cdef void take_deferred(State *state, int64_t now) noexcept nogil:
-    """Tokens that grammar threads have sampled since the last turn."""
+    """Take the tokens that grammar threads have sampled since the last turn."""
     cdef Slot *slot = grammar_pool_next(state.grammar_pool, &state.slots)
     while slot != NULL:
         take_token(state, slot, now)
@@ -296,7 +296,7 @@ cdef void take_deferred(State *state, int64_t now) noexcept nogil:
 
 cdef void emit_step(State *state, int64_t t_decode, int64_t t_wait, int64_t t_sample, int64_t t_emit,
                     int64_t t_end) noexcept nogil:
-    """One line of the step trace. Slots that ended in this step are still named by what was planned for them."""
+    """Emit a row of the step trace. It includes slots whose task ended in this step, because it follows the plan."""
     cdef int32_t i, n = 0
     cdef StepEvent *event
     cdef StepSlot *row

@@ -1,7 +1,7 @@
-# Owns: the engine thread's turn. One turn is a step: take commands, admit, fill the batch, decode, sample, emit,
-# wake. Never creates a Python object, never takes the GIL, never waits for the event loop except when the event ring
-# is full or more requests of a burst are on their way. How tokens are sampled is in sample_step.pyx, what becomes of
-# them in events.pyx.
+# Owns: the loop of the engine thread. One turn is a step: take commands, admit, fill the batch, decode, sample, emit,
+# wake the front. Never creates a Python object, never takes the GIL, and never waits for the event loop, except if the
+# event ring is full or more requests of a burst are on their way. sample_step.pyx samples tokens; events.pyx handles
+# them.
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 from llamad.base.system cimport load_int, now_us, relax, store_int, wake_wait
@@ -57,7 +57,7 @@ cdef void _on_task(State *state, const TaskCommand *command) noexcept nogil:
 
 
 cdef void _on_abort(State *state, uint64_t id) noexcept nogil:
-    # A task that has ended by itself meanwhile is in neither place; its last event is on the way.
+    # A task that has just ended by itself is in neither place; its last event is on the way.
     cdef Slot *slot = _slot_of(state, id)
     cdef Task *task
     if slot != NULL:
@@ -100,8 +100,8 @@ cdef void _take_commands(State *state) noexcept nogil:
 
 
 cdef void _gather(State *state) noexcept nogil:
-    """A burst of tasks (client/wakeup.py): each is admitted while the event loop reads the next, and announced when the
-    last is there, since they all wait until then. If the loop is busy with something else, the engine sleeps."""
+    """Wait for the rest of a burst of tasks (client/wakeup.py). Each is admitted while the event loop reads the next;
+    they are announced together, because all wait for the last. If the event loop is busy with something else, sleep."""
     cdef int64_t t_end
     if not load_int(&state.channel.head.is_gathering):
         return
@@ -110,7 +110,7 @@ cdef void _gather(State *state) noexcept nogil:
         _take_commands(state)
         if state.stopping:
             return
-        if state.actions == NULL:  # else those come first (actions_run)
+        if state.actions == NULL:  # otherwise the actions come first (actions_run)
             admission_run(state, 0)
         if now_us() < t_end:
             relax()
@@ -130,17 +130,17 @@ cdef void _fail_all(State *state, int32_t failure) noexcept nogil:
 
 
 cdef int32_t _decode_part(State *state, int32_t first, int32_t end) noexcept nogil:
-    """0, or llama.cpp's code."""
-    cdef llamad_batch part = batch_part(&state.plan, first, end)
+    """Decode a range of the batch. Return 0, or llama.cpp's code."""
+    cdef llamad_batch batch = batch_part(&state.plan, first, end)
     cdef int32_t i
     state.stats.n_decodes += 1
     for i in range(state.slots.n):
         state.stats.n_busy += state.slots.items[i].task != NULL
-    return state.table.decode(state.ctx, &part)
+    return state.table.decode(state.ctx, &batch)
 
 
 cdef int32_t _set_adapters(State *state) noexcept nogil:
-    """Those whose turn it is. 0, or llama.cpp's code."""
+    """Set the adapters whose turn it is. Return 0, or llama.cpp's code."""
     cdef const Slot *slot = state.plan.turns.slot
     cdef int32_t n = 0
     if slot != NULL:
@@ -153,7 +153,8 @@ cdef int32_t _set_adapters(State *state) noexcept nogil:
 
 
 cdef int32_t _decode(State *state) noexcept nogil:
-    """0, or llama.cpp's code: then what could be saved was (decode_faults.pyx), and nothing is left to sample."""
+    """Decode the batch. Return 0, or llama.cpp's code after decode_faults.pyx has handled it; nothing is sampled
+    then."""
     cdef int32_t code = 0, n_separate = state.plan.n_separate, n_tokens = state.plan.batch.n_tokens
     if n_separate:
         code = _decode_part(state, 0, n_separate)
@@ -172,7 +173,7 @@ cdef int32_t _decode(State *state) noexcept nogil:
 
 
 cdef void _apply(State *state) noexcept nogil:
-    """The batch is in the KV cache now: the slots hold its tokens."""
+    """Update the slots after a decode: they hold the tokens of the batch now."""
     cdef Slot *slot
     cdef int32_t i
     state.n_outputs = 0
@@ -199,7 +200,7 @@ cdef void _wake(State *state) noexcept nogil:
 
 
 cdef int _timeout_ms(const State *state, int64_t now) noexcept nogil:
-    """Until the next deadline or the next prefix to save, with nothing to decode."""
+    """Return the time until the next deadline or the next prefix to save; -1: no limit."""
     cdef int64_t first = 0
     cdef const Task *task = state.queue.first
     cdef int32_t i
@@ -217,7 +218,7 @@ cdef int _timeout_ms(const State *state, int64_t now) noexcept nogil:
 
 
 cdef void _step(State *state) noexcept nogil:
-    """Decodes the plan and turns its outputs into events."""
+    """Decode the plan and turn its outputs into events."""
     cdef int64_t t_decode, t_wait, t_sample, t_end, sample_us
     cdef int32_t i, code
     cdef Slot *slot
@@ -269,7 +270,7 @@ cdef void _step(State *state) noexcept nogil:
 
 
 cdef void engine_run(State *state) noexcept nogil:
-    """The engine thread. Returns after COMMAND_STOP, or when its context is lost, with every task answered."""
+    """Run the engine thread until COMMAND_STOP or until its context is lost; every task gets its last event."""
     cdef int64_t now = now_us()
     cdef int32_t failure
     cdef uint64_t n_released
@@ -299,14 +300,14 @@ cdef void engine_run(State *state) noexcept nogil:
         if state.plan.batch.n_tokens > 0 or state.plan.media_slot != NULL:
             _step(state)
             _wake(state)
-        elif state.n_released == n_released and n_put_off == 0:  # else a task or an action may be waiting for that
+        elif state.n_released == n_released and n_put_off == 0:  # else something may wait for it
             now = now_us()
             if not parking_save_next(state, now):
                 publish_rest(state, now)
                 wake_wait(state.channel.command_fd, _timeout_ms(state, now))
         now = now_us()
     sample_step_drain(state)  # the rows may be freed once this thread has ended
-    _take_commands(state)  # so that those, too, are answered
+    _take_commands(state)  # so that the last commands get their events too
     failure = FAILURE_ENGINE if state.is_lost else FAILURE_ABORTED
     _fail_all(state, failure)
     while state.queue.first != NULL:

@@ -1,4 +1,4 @@
-# The decode of an image's or a sound's rows.
+# Decodes the rows of an image or a sound.
 from libc.stdint cimport int32_t
 
 from llamad.engine.state.engine_state cimport State

@@ -1,6 +1,6 @@
-# Owns: the log probabilities of a prompt's tokens, for tasks that ask for them (batch.pyx then wants logits for every
-# one of their tokens). Runs on the engine thread between decode and sampling; sampler threads work on the rows. Never
-# changes a row: the last one is still to be sampled from.
+# Owns: the log probabilities of a prompt's tokens, for tasks that ask for them (batch.pyx then requests logits for all
+# of their tokens). Runs on the engine thread between decode and sampling; sampler threads work on the rows. Never
+# changes a row, because the last one is still needed for sampling.
 from libc.stdint cimport int32_t
 
 from llamad.engine.state.engine_state cimport State
@@ -14,15 +14,15 @@ from llamad.engine.threads.sampler_pool cimport sampler_pool_run
 ctypedef struct Chunk:
     State *state
     Slot *slot
-    int32_t i_prompt         # of the chunk's first token
-    float *rows[PROMPT_OUTPUTS_MAX]  # asked for on the engine thread: llama.cpp may reorder them at that
+    int32_t i_prompt         # index of the chunk's first token
+    float *rows[PROMPT_OUTPUTS_MAX]  # fetched on the engine thread, because llama.cpp may reorder them then
 
 
 cdef void _take_one(void *arg, int32_t index, int32_t worker) noexcept nogil:
-    """What a token's row says about the next token."""
+    """Compute the probability that a token's row gives to the next token."""
     cdef Chunk *chunk = <Chunk *>arg
     cdef State *state = chunk.state
-    cdef Probs probs = chunk.slot.probs  # a copy: its rows are shared, where it stands in them is not
+    cdef Probs probs = chunk.slot.probs  # a copy: the rows are shared, but not the position in them
     probs.is_post = 0
     probs.n_tokens = index
     probs_of(&probs, chunk.rows[index], state.n_vocab,
@@ -30,7 +30,7 @@ cdef void _take_one(void *arg, int32_t index, int32_t worker) noexcept nogil:
 
 
 cdef void _take_chunk(State *state, Slot *slot) noexcept nogil:
-    """All of a chunk but the prompt's last token, which has no next one, and those that were sent before."""
+    """Handle a chunk, except the prompt's last token, which has no next one, and tokens that were sent before."""
     cdef Chunk chunk
     cdef int32_t n, i, i_batch = 0, n_sent
     chunk.state = state
@@ -59,7 +59,7 @@ cdef void _take_chunk(State *state, Slot *slot) noexcept nogil:
 
 
 cdef void take_prompt_probs(State *state) noexcept nogil:
-    """For the batch that was just decoded. A task that fails here is gone from its slot."""
+    """Emit the probabilities for the batch that was just decoded. A task that fails here has left its slot."""
     cdef Slot *slot
     cdef int32_t i
     for i in range(state.slots.n):

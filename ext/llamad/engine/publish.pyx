@@ -1,5 +1,5 @@
-# Owns: what the engine thread tells of itself on the channel's board. Runs on that thread. The front reads the board
-# without asking (client/port.pyx), and takes an engine that has work but begins no turn for one that hangs.
+# Owns: what the engine thread publishes on the channel's board. Runs on that thread. The front reads the board directly
+# (client/port.pyx); it assumes that an engine hangs if it has work but begins no turn.
 from libc.stdint cimport int32_t, int64_t
 
 from llamad.base.system cimport store_int, store_time
@@ -9,21 +9,21 @@ from llamad.protocol.board cimport SlotView
 
 
 cdef void publish_turn(State *state, int64_t now) noexcept nogil:
-    """A turn begins."""
-    if not state.channel.board.is_resting and state.channel.board.t_turn_us != 0:  # else it is the first
+    """Publish that a turn begins."""
+    if not state.channel.board.is_resting and state.channel.board.t_turn_us != 0:  # otherwise it is the first turn
         state.stats.turn_us_max = max(state.stats.turn_us_max, now - state.channel.board.t_turn_us)
     store_time(&state.channel.board.t_turn_us, now)
     store_int(&state.channel.board.is_resting, 0)
 
 
 cdef void publish_rest(State *state, int64_t now) noexcept nogil:
-    """There is nothing to do until a command comes."""
+    """Publish that the engine waits for a command."""
     store_time(&state.channel.board.t_turn_us, now)
     store_int(&state.channel.board.is_resting, 1)
 
 
 cdef void publish_counts(State *state) noexcept nogil:
-    """Before the front is woken, so that it finds the numbers of what it is told."""
+    """Publish statistics and slots. Call before the front is woken, so that they match the events."""
     cdef int32_t i
     cdef const Slot *slot
     cdef SlotView *view

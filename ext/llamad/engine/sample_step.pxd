@@ -1,4 +1,4 @@
-# Sampling of a step.
+# Samples the tokens of a step.
 from libc.stdint cimport int32_t, int64_t
 
 from llamad.engine.state.engine_state cimport State

@@ -1,6 +1,5 @@
-# Owns: sampling of a step, a token for every slot with an output. The engine thread prepares, the sampler threads
-# sample (slot_sample.pyx) in parallel, where a GPU computes from the moment on that a row has arrived
-# (logits_arrival.pyx).
+# Owns: the sampling of a step: a token for every slot with an output. The engine thread prepares, and the sampler
+# threads sample in parallel (slot_sample.pyx); with a GPU, each row as soon as it has arrived (logits_arrival.pyx).
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from llamad.base.system cimport load_int, now_us, store_int, take_int
@@ -33,7 +32,7 @@ from llamad.protocol.wakeup cimport wakeup_front
 
 
 cdef Sampler *_open_sampler(State *state, const Task *task) noexcept nogil:
-    """A sampler that has seen the prompt, or its substitute; or NULL."""
+    """Return a sampler that has accepted the prompt, or its substitute for penalties; or NULL."""
     cdef const TaskCommand *command = &task.command
     cdef int32_t i, n = min(task.n_penalty, sampler_history_wanted(&command.sampling))
     cdef Sampler *sampler = sampler_open(state.table, state.vocab, state.n_vocab, &command.sampling, task.bias,
@@ -45,7 +44,7 @@ cdef Sampler *_open_sampler(State *state, const Task *task) noexcept nogil:
 
 
 cdef void _begin_decoding(State *state, Slot *slot, int64_t now) noexcept nogil:
-    """The prompt is prefilled, or nearly."""
+    """Change the slot to decoding: its prompt is prefilled, or nearly."""
     slot.t_first_us = now
     slot.n_processed = slot.task.command.n_prompt - slot.n_cached
     state.stats.n_prompt_tokens += <uint64_t>(slot.task.command.n_prompt - slot.n_cached)
@@ -56,20 +55,20 @@ cdef void _begin_decoding(State *state, Slot *slot, int64_t now) noexcept nogil:
 
 
 cdef void _note_first(State *state, Slot *slot, int64_t now) noexcept nogil:
-    """Its logits are there."""
+    """Note the time at which the logits of the first token arrived."""
     slot.t_prompt_us = now - slot.t_admit_us
     slot.t_first_us = now
     state.stats.prompt_us += slot.t_prompt_us
 
 
 cdef int32_t _prepare(State *state, int64_t now) noexcept nogil:
-    """Leaves the outputs that are to be sampled; how many. `now` is 0 while first tokens are still being computed."""
+    """Keep only outputs that are to be sampled; return how many. `now` is 0 if the first tokens' logits are pending."""
     cdef Slot *slot
     cdef int32_t i, n = 0
     for i in range(state.n_outputs):
         slot = &state.slots.items[state.outputs[i]]
         if slot.task == NULL:
-            continue  # failed over its prompt's probabilities
+            continue  # the task failed in take_prompt_probs()
         if slot_is_recomputing(slot):
             slot.state = SLOT_DECODING
         if slot.state == SLOT_PREFILLING:
@@ -105,7 +104,7 @@ cdef void _sample(void *arg, int32_t index, int32_t worker) noexcept nogil:
 
 
 cdef void _reset_row(void *arg, int32_t worker) noexcept nogil:
-    """The step goes on meanwhile, so the slot may have another task by now: the row was noted before."""
+    """Reset the worker's last row. It was noted before, because the slot may have another task by now."""
     cdef State *state = <State *>arg
     arrival_reset_row(&state.arrival, state.sampled_rows[worker])
 
@@ -131,8 +130,8 @@ cdef void _sample_arrived(void *arg, int32_t index, int32_t worker) noexcept nog
 
 
 cdef int32_t _add_fillers(State *state, int32_t n) noexcept nogil:
-    """After the outputs: nothing is sampled from a filler's row, but it has to get its sentinels. How many there are
-    then."""
+    """Add the fillers after the outputs: nothing is sampled from a filler's row, but its sentinels must be restored.
+    Return how many there are in all."""
     cdef int32_t i
     if state.arrival.n_rows and state.plan.n_fillers:
         for i in range(state.slots.n):
@@ -143,8 +142,8 @@ cdef int32_t _add_fillers(State *state, int32_t n) noexcept nogil:
 
 
 cdef int _can_prepare(const State *state) noexcept nogil:
-    """Whether a step with prompts can be prepared before its logits are there: no task ends with the prompt or wants
-    more of its rows, and none is the first of several completions."""
+    """Return whether a step with prompts can be prepared before its logits arrive: no task ends with the prompt or
+    needs more of its rows, and none is the first of several completions."""
     cdef const Slot *slot
     cdef int32_t i
     if state.arrival.n_rows == 0:
@@ -160,15 +159,15 @@ cdef int _can_prepare(const State *state) noexcept nogil:
 
 
 cdef int _in_order(const State *state) noexcept nogil:
-    """Whether the rows are the outputs' in the batch's order from the beginning. llama.cpp gives them so for a batch
-    with one token for each slot, and for prompts that are one graph."""
+    """Return whether the rows are those of the outputs, in batch order. llama.cpp orders them so for a batch with one
+    token per slot, and for prompts that form one graph."""
     if state.plan.n_rows != state.n_outputs + state.plan.n_fillers:
         return 0
     return state.plan.n_prefill_tokens == 0 or (state.plan.is_one_graph and state.plan.n_fillers == 0)
 
 
 cdef int64_t _await_rows(State *state, int is_arriving) noexcept nogil:
-    """Returns when all rows are there, and since when they are."""
+    """Wait until all rows have arrived; return the time of arrival."""
     cdef float *rows = state.table.rows(state.ctx)
     cdef int64_t t_arrived = now_us()
     cdef int32_t i
@@ -178,7 +177,7 @@ cdef int64_t _await_rows(State *state, int is_arriving) noexcept nogil:
     sampler_pool_hurry(state.sampler_pool)
     if not is_arriving:
         return t_arrived
-    if rows != state.arrival.rows:  # never seen
+    if rows != state.arrival.rows:  # has never happened
         sampler_pool_end(state.sampler_pool)
         sampler_pool_drain(state.sampler_pool)
         arrival_end(&state.arrival, rows)
@@ -191,7 +190,7 @@ cdef int64_t _await_rows(State *state, int is_arriving) noexcept nogil:
 
 
 cdef void sample_step_alert(State *state, int64_t t_decode) noexcept nogil:
-    """Before a decode. With prompts, a GPU is nearly done when decode() returns."""
+    """Alert the sampler threads before a decode with prompts: the GPU is nearly done when decode() returns."""
     cdef int32_t n_tokens = state.plan.batch.n_tokens
     if state.plan.n_prefill_tokens and state.plan.n_rows > 1 and arrival_is_soon(&state.arrival, n_tokens):
         sampler_pool_alert(state.sampler_pool, state.plan.n_rows,
@@ -199,8 +198,8 @@ cdef void sample_step_alert(State *state, int64_t t_decode) noexcept nogil:
 
 
 cdef int32_t _awaited_row(const State *state) noexcept nogil:
-    """If a client waits for its first token: the row with which the event loop is to be woken, counted from 1. Else
-    0."""
+    """If a client waits for its first token, return the row at which the event loop is woken, counted from 1. Otherwise
+    return 0."""
     cdef const Slot *slot
     cdef int32_t i
     for i in range(state.n_outputs):
@@ -211,7 +210,7 @@ cdef int32_t _awaited_row(const State *state) noexcept nogil:
 
 
 cdef int64_t _begin_prefilled(State *state, int64_t t_decode, int is_arriving) noexcept nogil:
-    """As sample_step_begin, for a step with prompts, with everything but sampling done while the GPU computes."""
+    """Begin a step with prompts: prepare everything while the GPU computes. See sample_step_begin()."""
     cdef Slot *slot
     cdef int32_t i
     cdef int64_t t_arrived
@@ -232,8 +231,8 @@ cdef int64_t _begin_prefilled(State *state, int64_t t_decode, int is_arriving) n
 
 
 cdef int64_t sample_step_begin(State *state, int64_t t_decode, int64_t t_decoded) noexcept nogil:
-    """Has a token sampled for every output, and returns when the logits were there. sample_step_next() must follow for
-    each of the outputs that are left, then sample_step_end()."""
+    """Start sampling a token for every output, and return the time at which the logits arrived. sample_step_next() must
+    follow for each remaining output, then sample_step_end()."""
     cdef int64_t t_arrived
     cdef int32_t n_rows = state.plan.n_rows
     cdef int is_arriving
@@ -248,14 +247,14 @@ cdef int64_t sample_step_begin(State *state, int64_t t_decode, int64_t t_decoded
         return now_us()
     if state.plan.n_prefill_tokens and _can_prepare(state):
         return _begin_prefilled(state, t_decode, is_arriving)
-    # A first token does not count as there before its logits.
+    # A first token must not count as sampled before its logits arrive.
     if is_arriving and state.plan.n_prefill_tokens == 0:
         state.n_outputs = _prepare(state, now_us())
         sampler_pool_begin(state.sampler_pool, _sample_arriving, _reset_row, state,
                            _add_fillers(state, state.n_outputs),
                            arrival_begin(&state.arrival, n_rows, t_decoded + <int64_t>state.plan.wait_us))
         return _await_rows(state, 1)
-    # This waits for the GPU, so that the step's cost is decode's and not sampling's.
+    # This waits for the GPU, so that the step's cost counts as decode and not as sampling.
     arrival_end(&state.arrival, state.table.rows(state.ctx))
     t_arrived = now_us()
     take_prompt_probs(state)
@@ -266,9 +265,9 @@ cdef int64_t sample_step_begin(State *state, int64_t t_decode, int64_t t_decoded
 
 
 cdef void sample_step_alone(State *state, Slot *slot, const float *row) noexcept nogil:
-    """Samples the first token of a slot that holds its whole prompt, from a row that was kept: nothing is decoded."""
+    """Sample the first token of a slot that holds its whole prompt, from a kept row: nothing is decoded."""
     cdef int64_t now = now_us()
-    sampler_pool_drain(state.sampler_pool)  # the scratch is the first sampler thread's
+    sampler_pool_drain(state.sampler_pool)  # this uses the scratch memory of the first sampler thread
     state.n_outputs = 1
     state.outputs[0] = slot.id
     state.n_outputs = _prepare(state, now)
@@ -285,8 +284,8 @@ cdef void sample_step_alone(State *state, Slot *slot, const float *row) noexcept
 
 
 cdef Slot *sample_step_next(State *state, int32_t i, int64_t *waited_us) noexcept nogil:
-    """The slot of an output that has its token; or NULL, if that comes later. In the order of the outputs, which is the
-    order in which rows arrive: the first are sent while the last are still being sampled."""
+    """Return the slot of an output that has its token, or NULL if that comes later. Call it in the order of the
+    outputs, in which the rows arrive: the first tokens are sent while the last are still being sampled."""
     cdef Slot *slot = &state.slots.items[state.outputs[i]]
     cdef int64_t t_begin
     if not sampler_pool_is_done(state.sampler_pool, i):
@@ -297,8 +296,8 @@ cdef Slot *sample_step_next(State *state, int32_t i, int64_t *waited_us) noexcep
 
 
 cdef void sample_step_end(State *state) noexcept nogil:
-    """All have been sampled, or are handed over: not before, because a late sampler thread may hold a grammar for
-    long."""
+    """End the round after all outputs were taken, and hand deferred slots to the grammar threads. Not earlier, because
+    a late sampler thread may hold a grammar for long."""
     cdef int32_t i
     sampler_pool_end(state.sampler_pool)
     for i in range(state.n_outputs):
@@ -306,5 +305,5 @@ cdef void sample_step_end(State *state) noexcept nogil:
 
 
 cdef void sample_step_drain(State *state) noexcept nogil:
-    """Before the next decode, which may overwrite every row: all have been read and have their sentinels."""
+    """Wait until all rows have been read and reset, because the next decode may overwrite them."""
     sampler_pool_drain(state.sampler_pool)

@@ -1,7 +1,7 @@
 # Owns: the actions on slots. Runs on the engine thread, between two steps and before any task is admitted, so that a
-# slot that comes free goes to the actions that waited for it first. A busy slot is never touched: its action waits.
+# slot that becomes free goes first to the actions that waited for it. A busy slot is never touched: its action waits.
 #
-# Nothing here looks into a state: what is to be restored was checked in full by a worker (ses1/check.cpp).
+# Nothing here looks into a state: a worker has checked it completely before it is restored (ses1/check.cpp).
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
@@ -26,7 +26,7 @@ cdef enum:
 
 # --- the queue --------------------------------------------------------------------------------------------------
 
-cdef void _answer(State *state, uint64_t id, int32_t result) noexcept nogil:
+cdef void _send_result(State *state, uint64_t id, int32_t result) noexcept nogil:
     cdef ActionEvent event
     memset(&event, 0, sizeof(event))
     event.result = result
@@ -37,7 +37,7 @@ cdef void actions_add(State *state, const ActionCommand *command) noexcept nogil
     cdef Action **link = &state.actions
     cdef Action *action = <Action *>calloc(1, sizeof(Action))
     if action == NULL:
-        _answer(state, command.id, RESULT_FAILED)
+        _send_result(state, command.id, RESULT_FAILED)
         return
     action.command = command[0]
     while link[0] != NULL:
@@ -48,12 +48,12 @@ cdef void actions_add(State *state, const ActionCommand *command) noexcept nogil
 cdef void _drop(State *state, Action **link, int32_t result) noexcept nogil:
     cdef Action *action = link[0]
     link[0] = action.next
-    _answer(state, action.command.id, result)
+    _send_result(state, action.command.id, result)
     free(action)
 
 
 cdef void actions_drop(State *state, uint64_t id) noexcept nogil:
-    """Its client is gone. One that is done already is not found; its answer is on the way."""
+    """Drop an action whose client is gone. One that is done is not in the list; its event is on the way."""
     cdef Action **link = &state.actions
     while link[0] != NULL and link[0].command.id != id:
         link = &link[0].next
@@ -109,7 +109,7 @@ cdef int32_t _restore(State *state, Slot *slot, const llamad_blob *blob, const A
     slot.session = 0
     slot.n_processed = 0
     slot.t_used_us = now_us()
-    # An empty state leaves the sequence as it is, which is empty already.
+    # Restoring an empty state would leave the sequence unchanged; it is empty already.
     if n_tokens and state.table.state_set(state.ctx, slot.id, blob.data + n_head, n_state, 0) != n_state:
         state.table.seq_rm(state.ctx, slot.id, -1, -1)
         return RESULT_FAILED
@@ -189,9 +189,9 @@ cdef int _is_busy(const State *state) noexcept nogil:
 
 
 cdef int32_t actions_run(State *state) noexcept nogil:
-    """Runs every action whose slot is idle, in their order; those of one slot keep theirs. While any slot is busy
-    only one state is saved or restored between two steps, so that streams stall for one at a time. Returns how many
-    were put off for that; no task is admitted before them."""
+    """Run every action whose slot is idle, in order; actions on the same slot keep their order. While any slot is busy,
+    only one state is saved or restored between two steps, so that streams stall for one at a time. Return how many were
+    put off for that; no task is admitted before them."""
     cdef Action **link = &state.actions
     cdef Action *action
     cdef Slot *slot

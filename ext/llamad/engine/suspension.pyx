@@ -1,13 +1,13 @@
-# Owns: running tasks that wait, because the cache is full or because the context had to be made anew: which one, where
-# its state is meanwhile, and when it goes on. Runs on the engine thread, between two steps.
+# Owns: the suspension of running tasks, because the cache is full or because the context had to be rebuilt: which task
+# is suspended, where its state is kept, and when it is resumed. Runs on the engine thread, between two steps.
 #
-# Admission does not reserve what an answer may become. When the running tasks have outgrown the cache, the youngest is
-# suspended: it keeps its slot, sampler, grammar and text, its state goes to the prompt cache in host memory, and its
-# cells are free. What does not fit there is computed again, from its tokens.
+# Admission does not reserve room for output. When the running tasks have outgrown the cache, the youngest is suspended:
+# it keeps its slot, sampler, grammar and text, its state goes to the prompt cache in host memory, and its cells become
+# free. A state that does not fit there is computed again from its tokens.
 #
-# Every task comes to its end. The suspended go on in the order of their age, and none is admitted before them; the
-# oldest is never suspended. One that is paused, because its client does not read, is suspended before all others, and
-# none waits for it.
+# Every task is finished eventually. Suspended tasks are resumed in the order of their age, and no task is admitted
+# before them; the oldest is never suspended. A task that is paused, because its client does not read, is suspended
+# before all others, and no task waits for it.
 from libc.stdint cimport int32_t, uint64_t
 
 from llamad.base.system cimport load_int
@@ -26,14 +26,14 @@ from llamad.protocol.messages cimport STOP_LIMIT
 # --- suspending -------------------------------------------------------------------------------------------------
 
 cdef int _yields_to(const Slot *slot, const Slot *other) noexcept nogil:
-    """Whether the slot's task is suspended before the other's."""
+    """Return whether the slot's task is suspended before the other's."""
     if slot.task.is_paused != other.task.is_paused:
         return slot.task.is_paused
     return slot.task.command.id > other.task.command.id
 
 
 cdef Slot *suspension_choose(Slots *slots) noexcept nogil:
-    """The task to suspend; NULL where fewer than two run, because one alone always has room. Changes nothing."""
+    """Return the task to suspend, or NULL if fewer than two run, because one alone always has room."""
     cdef Slot *slot
     cdef Slot *chosen = NULL
     cdef int32_t i, n = 0
@@ -47,16 +47,16 @@ cdef Slot *suspension_choose(Slots *slots) noexcept nogil:
 
 
 cdef uint64_t _save(State *state, Slot *slot) noexcept nogil:
-    """The entry of the prompt cache with the slot's state; 0: there is none."""
+    """Save the slot's state; return its entry in the prompt cache, or 0 if it was not saved."""
     if state.cache.bytes_max == 0 or state.slots.group_n > 1:
-        return 0  # grouped positions do not come back
+        return 0  # grouped positions cannot be restored
     if slot_is_pending(&state.slots, slot) and flush_pending(state, slot) < 0:
         return 0
     return cache_hold(&state.cache, &state.slots, slot)
 
 
 cdef void _hold(State *state, Slot *slot, int32_t n_held, uint64_t entry) noexcept nogil:
-    """The task waits with so many tokens in this entry of the prompt cache; 0: they are computed again."""
+    """Suspend the task with n_held tokens in this entry of the prompt cache; 0: they are computed again."""
     slot_clear(&state.slots, slot)
     slot.n_held = n_held
     slot.held_entry = entry
@@ -67,14 +67,14 @@ cdef void _hold(State *state, Slot *slot, int32_t n_held, uint64_t entry) noexce
 
 
 cdef void suspension_suspend(State *state, Slot *slot) noexcept nogil:
-    """The running task waits, and its cells are free."""
+    """Suspend a running task and free its cells."""
     slot_drop_partial(&state.slots, slot)
     _hold(state, slot, slot.n_tokens, _save(state, slot))
 
 
 cdef void suspension_suspend_all(State *state) noexcept nogil:
-    """The context is about to be made anew, and what it holds cannot be trusted: all that run wait, and are computed
-    again."""
+    """Suspend all running tasks without saving them, to be computed again. The context is about to be rebuilt, and its
+    contents cannot be trusted."""
     cdef Slot *slot
     cdef int32_t i
     for i in range(state.slots.n):
@@ -83,10 +83,10 @@ cdef void suspension_suspend_all(State *state) noexcept nogil:
             _hold(state, slot, slot.n_tokens - slot.n_partial, 0)
 
 
-# --- going on ---------------------------------------------------------------------------------------------------
+# --- resuming ---------------------------------------------------------------------------------------------------
 
 cdef Slot *_oldest(Slots *slots) noexcept nogil:
-    """The suspended task that goes on next; NULL without one."""
+    """Return the suspended task that is resumed next, or NULL."""
     cdef Slot *slot
     cdef Slot *oldest = NULL
     cdef int32_t i
@@ -99,7 +99,7 @@ cdef Slot *_oldest(Slots *slots) noexcept nogil:
 
 
 cdef Slot *_paused(Slots *slots) noexcept nogil:
-    """A running task whose client does not read; NULL without one."""
+    """Return a running task whose client does not read, or NULL."""
     cdef Slot *slot
     cdef int32_t i
     for i in range(slots.n):
@@ -110,24 +110,24 @@ cdef Slot *_paused(Slots *slots) noexcept nogil:
 
 
 cdef int suspension_is_waiting(const Slots *slots) noexcept nogil:
-    """Whether a suspended task waits for room."""
+    """Return whether a suspended task waits for room."""
     return slots.n_suspended > 0 and _oldest(<Slots *>slots) != NULL
 
 
 cdef int _can_resume(const State *state, const Slot *slot) noexcept nogil:
-    """Whether there is room for what the task held, or has to prefill, and for some steps of all that run."""
+    """Return whether there is room for what the task held or must prefill, and for some steps of all running tasks."""
     cdef int32_t n_own = slot.n_prefill if slot.held_state == SLOT_PREFILLING else slot.n_held + 1
     if load_int(&slot.deferral):
-        return 0  # its token comes first
+        return 0  # wait for its token first
     if cells_wanted(&state.slots) == 0:
         return 1
     if state.is_refused and state.n_released == state.refused_at:
-        return 0  # llama.cpp had no room for those that run
+        return 0  # llama.cpp had no room for the running tasks
     return cells_fit_running(&state.slots, n_own + cells_spare(&state.slots), n_own)
 
 
 cdef int _restore(State *state, Slot *slot) noexcept nogil:
-    """Whether the slot's sequence is again what it was. The entry is gone then, and otherwise."""
+    """Restore the slot's sequence and drop the cache entry. Return whether the sequence is what it was before."""
     cdef int is_restored = 0
     if slot.held_entry == 0:
         return slot.n_held == 0
@@ -139,7 +139,7 @@ cdef int _restore(State *state, Slot *slot) noexcept nogil:
 
 
 cdef void _compute_again(State *state, Slot *slot) noexcept nogil:
-    """The empty slot prefills what it held, and where it was decoding also the token that came next."""
+    """Make the empty slot prefill what it held, and if it was decoding, also its next token."""
     cdef int32_t i
     state.stats.n_recomputed += <uint64_t>slot.n_held
     slot.n_begun = slot.n_looked = 0
@@ -153,7 +153,7 @@ cdef void _compute_again(State *state, Slot *slot) noexcept nogil:
 
 
 cdef void suspension_recompute(State *state, Slot *slot) noexcept nogil:
-    """The running slot's sequence lacks what its tokens need: they are computed again. Its own cells are room enough."""
+    """Compute a running slot's sequence again, because cells are missing. Its own cells give enough room."""
     slot.n_held = slot.n_tokens
     slot.held_state = slot.state
     slot_clear(&state.slots, slot)
@@ -164,7 +164,7 @@ cdef void suspension_recompute(State *state, Slot *slot) noexcept nogil:
 cdef void _resume(State *state, Slot *slot) noexcept nogil:
     if slot.held_state == SLOT_DECODING and slot.n_held >= state.slots.n_ctx:
         slot.truncated = 1
-        finish_done(state, slot, STOP_LIMIT, -1)  # there is no room for its next token
+        finish_done(state, slot, STOP_LIMIT, -1)  # no room for its next token
         return
     if _restore(state, slot):
         slot.state = slot.held_state
@@ -175,8 +175,8 @@ cdef void _resume(State *state, Slot *slot) noexcept nogil:
 
 
 cdef void suspension_run(State *state) noexcept nogil:
-    """Before new tasks are admitted: the oldest suspended task goes on, if it can, in the place of paused ones if need
-    be. One in a turn, because a state takes its time."""
+    """Resume the oldest suspended task if there is room, if necessary by suspending paused ones. Call before new tasks
+    are admitted. Only one is resumed per turn, because restoring a state takes time."""
     cdef Slot *slot
     cdef Slot *paused
     if state.slots.n_suspended == 0:

@@ -1,4 +1,4 @@
-# costs/sampler.h as Cython sees it.
+# The constants of costs/sampler.h for Cython.
 cdef extern from "llamad/engine/costs/sampler.h":
     enum:
         ARRIVAL_LEAD_US

@@ -1,5 +1,5 @@
-# The engine's whole state in one struct. The step loop (loop.pyx) owns it while the engine thread runs;
-# core.pyx is its Python face.
+# The engine's whole state in one struct. The step loop (loop.pyx) owns it while the engine thread runs; core.pyx makes
+# it available to Python.
 from libc.stdint cimport int32_t, uint64_t
 
 from llamad.engine.kv.host_cache cimport Cache
@@ -16,7 +16,7 @@ from llamad.tokenizer.vocab cimport Pieces
 from llamad.protocol.messages cimport ActionCommand
 from llamad.engine.threads.sampler_pool cimport SamplerPool
 
-# Something to be done to a slot, waiting for it.
+# An action on a slot, which waits until the slot is idle.
 ctypedef struct Action:
     ActionCommand command
     Action *next
@@ -32,34 +32,34 @@ ctypedef struct State:
     void *ctx
     const void *vocab
     const Pieces *pieces
-    const Pieces *marked       # for tasks that want markers
+    const Pieces *marked       # for tasks that ask for markers
     int32_t n_vocab
-    int32_t n_row            # floats of a row of embeddings; 0: prompts hold tokens alone
-    int32_t n_text_max       # prompt and text of a task without a limit of its own, together; 0: none
+    int32_t n_row            # floats per embedding row; 0: prompts have only tokens
+    int32_t n_text_max       # limit of prompt and text together, for tasks without their own limit; 0: none
     int32_t add_bos
     Slots slots
     Queue queue
-    Cache cache                # of prompts, in host memory
-    Action *actions            # those that wait for their slot, oldest first
+    Cache cache                # the prompt cache in host memory
+    Action *actions            # actions that wait for their slot, oldest first
     PromptEnd *prompt_ends
     Plan plan
-    Channel *channel           # to the front
+    Channel *channel           # the connection to the front
     int32_t awaited_row        # the front is woken when this row or a later one arrives, counted from 1; 0: off
     SamplerPool *sampler_pool
     GrammarPool *grammar_pool
-    char *scratch              # one piece for each worker
+    char *scratch              # scratch memory, a part for each worker
     size_t scratch_bytes
-    int32_t sampled_rows[THREADS_MAX + 1]  # the last row of each sampler thread
-    LogitsArrival arrival      # of the logits of a step's outputs
-    int32_t *outputs           # slots that wait for a token of this step
-    uint64_t n_released        # slots that came free, ever
+    int32_t sampled_rows[THREADS_MAX + 1]  # the last row that each sampler thread has read
+    LogitsArrival arrival      # the arrival of the logits of a step's outputs
+    int32_t *outputs           # slots that get a token in this step
+    uint64_t n_released        # how often a slot has become free
     int32_t n_outputs
     int32_t tracing
     int32_t stopping
-    int32_t has_faults         # there are suspects, or smaller batches (decode_faults.pyx)
-    int32_t is_refused         # a decode found no room, when so many slots had come free:
+    int32_t has_faults         # there are suspects or smaller batches (decode_faults.pyx)
+    int32_t is_refused         # a decode found no room when n_released was refused_at
     uint64_t refused_at
-    int32_t is_lost            # the context is gone and could not be made again: the engine ends
-    int32_t has_adapters       # the context computes with some
+    int32_t is_lost            # the context could not be rebuilt: the engine ends
+    int32_t has_adapters       # the context computes with adapters
     int32_t is_dirty           # events were written since the last wake-up
-    Stats stats                # published once a turn (publish.pyx)
+    Stats stats                # published once per turn (publish.pyx)

@@ -1,4 +1,4 @@
-# Flushes the copies and moves that llama.cpp has left for its next decode.
+# Makes llama.cpp do the copies and moves that it has left for its next decode.
 from llamad.engine.state.engine_state cimport State
 from llamad.engine.kv.slots cimport Slot
 
