@@ -1,4 +1,4 @@
-# How many cells of the caches the slots take.
+# Counts how many cells of the caches the slots take.
 from libc.stdint cimport int32_t
 
 from llamad.engine.kv.slots cimport Slot, Slots

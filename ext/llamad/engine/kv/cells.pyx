@@ -1,11 +1,11 @@
-# Owns: the count of cells that slots take in a cache they share (a unified one). Runs on the engine thread.
+# Owns: the count of cells that slots take in a cache that they share (a unified one). Runs on the engine thread.
 #
-# llama.h does not show cells, so this is a bound: llama.cpp never needs more than what is counted here. If it says
-# that there is no room all the same, decode_faults.pyx finds some.
+# llama.h does not show cells, so this is an upper bound: llama.cpp never needs more than what is counted here. If it
+# reports that there is no room anyway, decode_faults.pyx makes some.
 #
-# Cells that slots share (shared_cells.pyx) count once. A sliding window has a second, smaller cache. There a cell that
-# lies before its sequence's window is free, but only if no other sequence has it: so slots never share cells of the
-# window (prefix/copying.pyx gives each a copy), and each takes as many as its window is long.
+# Cells that slots share (shared_cells.pyx) count once. A sliding window has a second, smaller cache. There a cell
+# before its sequence's window is free, but only if no other sequence has it. So slots never share cells of the window
+# (prefix/copying.pyx gives each a copy), and each slot takes as many as its window is long.
 from libc.stdint cimport int32_t
 
 from llamad.engine.costs.scheduler cimport SPARE_PART
@@ -24,15 +24,15 @@ cdef int32_t _held_busy(const Slot *slot) noexcept nogil:
     return slot.n_tokens if slot.state != SLOT_IDLE else 0
 
 
-cdef int32_t _wanted(const Slot *slot) noexcept nogil:
-    """Returns what a running task holds and has yet to prefill."""
+cdef int32_t _needed(const Slot *slot) noexcept nogil:
+    """Return how many cells a running task holds or will need to prefill its prompt."""
     if slot.state == SLOT_DECODING:
         return slot.n_tokens
     return slot.n_prefill if slot.state == SLOT_PREFILLING else 0
 
 
 cdef int32_t _count(const Slots *slots, int32_t (*of_slot)(const Slot *) noexcept nogil) noexcept nogil:
-    """Returns the sum over the slots with each shared cell counted once, for the first of its slots that counts."""
+    """Return the sum over the slots. Each shared cell counts once, for the first of its slots."""
     cdef int32_t i, k, n, n_counted, n_all = 0
     for i in range(slots.n):
         n = of_slot(&slots.items[i])
@@ -45,7 +45,7 @@ cdef int32_t _count(const Slots *slots, int32_t (*of_slot)(const Slot *) noexcep
 
 
 cdef int32_t _count_window(const Slots *slots, int32_t (*of_slot)(const Slot *) noexcept nogil) noexcept nogil:
-    """Returns the sum over the slots in the window's cache."""
+    """Return the sum over the slots in the window's cache."""
     cdef int32_t i, n = 0
     for i in range(slots.n):
         n += min(of_slot(&slots.items[i]), slots.n_swa)
@@ -57,22 +57,22 @@ cdef int32_t cells_used(const Slots *slots) noexcept nogil:
 
 
 cdef int32_t cells_busy(const Slots *slots) noexcept nogil:
-    """Returns the cells of slots that have a task: the others' prefixes can be evicted."""
+    """Return the cells of slots that have a task; the prefixes of the others can be evicted."""
     return _count(slots, _held_busy)
 
 
 cdef int32_t cells_wanted(const Slots *slots) noexcept nogil:
-    """Returns what running tasks hold, and have yet to prefill."""
-    return _count(slots, _wanted)
+    """Return how many cells running tasks hold or will need to prefill their prompts."""
+    return _count(slots, _needed)
 
 
 cdef int32_t cells_spare(const Slots *slots) noexcept nogil:
-    """Returns what stays free for the next tokens of all that run, when one more is to run."""
+    """Return how many cells must stay free for the next tokens of all running tasks when one more is admitted."""
     return slots.n_cells // SPARE_PART
 
 
 cdef int cells_fit(const Slots *slots, int32_t n) noexcept nogil:
-    """Returns whether there is room for n more tokens beside all that slots hold."""
+    """Return whether there is room for n more tokens beside everything that slots hold."""
     if slots.n_cells == 0:
         return 1
     if cells_used(slots) + n > slots.n_cells:
@@ -82,17 +82,17 @@ cdef int cells_fit(const Slots *slots, int32_t n) noexcept nogil:
 
 
 cdef int cells_fit_running(const Slots *slots, int32_t n_more, int32_t n_prompt) noexcept nogil:
-    """Returns whether one more task can run beside the others, once all idle prefixes are evicted. It takes n_more cells,
-    and its prompt is n_prompt long."""
+    """Return whether one more task can run beside the others, once all idle prefixes are evicted. It takes n_more
+    cells, and its prompt is n_prompt long."""
     cdef int32_t n_step = min(n_prompt, slots.n_swa_spare)
     if slots.n_cells == 0:
         return 1
     if cells_wanted(slots) + n_more > slots.n_cells:
         return 0
-    return slots.n_window == 0 or _count_window(slots, _wanted) + min(n_prompt, slots.n_swa) + n_step <= slots.n_window
+    return slots.n_window == 0 or _count_window(slots, _needed) + min(n_prompt, slots.n_swa) + n_step <= slots.n_window
 
 
 cdef int32_t cells_computed(const Slots *slots, int32_t n_tokens) noexcept nogil:
-    """Returns for how many cells llama.cpp computes attention where the longest sequence of a batch has this many
+    """Return for how many cells llama.cpp computes attention if the longest sequence of a batch has this many
     tokens."""
     return min(slots.n_ctx, (n_tokens + CELLS_STEP - 1) // CELLS_STEP * CELLS_STEP)

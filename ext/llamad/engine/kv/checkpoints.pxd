@@ -1,11 +1,11 @@
-# Checkpoints: what a sequence held that cannot be cut, after so many of its tokens. For memories that cannot go back by
-# themselves: sliding windows, recurrent and hybrid ones.
+# Checkpoints: the part of a sequence's state that cannot be truncated, after a number of its tokens. They are for kinds
+# of memory that cannot go back by themselves: sliding windows, recurrent and hybrid ones.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from llamad.base.function_table cimport llamad_table
 
 ctypedef struct Checkpoint:
-    int32_t n_refs           # lists that it is in: a slot's, and those of entries of the prompt cache
+    int32_t n_refs           # lists that contain it: a slot's, and those of prompt cache entries
     int32_t n_tokens
     uint64_t number          # larger is later
     uint8_t *pages
@@ -13,17 +13,17 @@ ctypedef struct Checkpoint:
     size_t capacity
 
 ctypedef struct CheckpointList:
-    Checkpoint **items       # by their number of tokens
+    Checkpoint **items       # ordered by their number of tokens
     int32_t n
 
 ctypedef struct Checkpoints:
-    int32_t n_max            # of a slot; 0: none are made
+    int32_t n_max            # per slot; 0: none are made
     int32_t min_step         # tokens between two in the middle of a prompt
-    size_t bytes_max         # of all
-    double us                # learned: what one costs
+    size_t bytes_max         # of all checkpoints together
+    double us                # the learned cost of making one
     uint64_t last_number
 
-    # Written by the engine thread alone, read by anyone.
+    # Only the engine thread writes these, any thread reads them.
     uint64_t n
     uint64_t n_bytes
     uint64_t n_made

@@ -1,8 +1,8 @@
-# Owns: checkpoints, the lists they are in and what they cost. Runs on the engine thread, between two steps. Judges
-# nothing: prefix/checkpointing.pyx says when one is made and which goes for it.
+# Owns: checkpoints, the lists that contain them, and their cost. Runs on the engine thread, between two steps. It
+# decides nothing: prefix/checkpointing.pyx says when one is made and which one is dropped for it.
 #
-# A checkpoint never changes. It is good for any sequence whose first n_tokens are those it was made after, as long as
-# the rest of the memory still holds them. So a slot and an entry of the prompt cache share one, and it counts once.
+# A checkpoint never changes. It can be used for any sequence whose first n_tokens are those after which it was made, as
+# long as the rest of the memory still holds them. So a slot and a prompt cache entry can share one, and it counts once.
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 
@@ -15,7 +15,7 @@ cdef enum:
 
 
 cdef int list_init(CheckpointList *list, int32_t n_max) noexcept nogil:
-    """0, or -1 without memory."""
+    """Return 0, or -1 if memory ran out."""
     list.n = 0
     list.items = <Checkpoint **>calloc(<size_t>n_max, sizeof(void *)) if n_max else NULL
     return -1 if n_max and list.items == NULL else 0
@@ -39,7 +39,7 @@ cdef void list_drop(Checkpoints *all, CheckpointList *list, int32_t i) noexcept 
 
 
 cdef void list_cut(Checkpoints *all, CheckpointList *list, int32_t n_tokens) noexcept nogil:
-    """The sequence is cut to n_tokens: later checkpoints are of no use."""
+    """Drop the checkpoints after n_tokens, because the sequence is truncated to that length."""
     while list.n and list.items[list.n - 1].n_tokens > n_tokens:
         list_drop(all, list, list.n - 1)
 
@@ -51,7 +51,7 @@ cdef void list_free(Checkpoints *all, CheckpointList *list) noexcept nogil:
 
 
 cdef Checkpoint *list_find(const CheckpointList *list, int32_t n_tokens) noexcept nogil:
-    """The last one after n_tokens or fewer; NULL without one."""
+    """Return the last checkpoint after at most n_tokens, or NULL."""
     cdef int32_t i = list.n - 1
     while i >= 0 and list.items[i].n_tokens > n_tokens:
         i -= 1
@@ -59,13 +59,13 @@ cdef Checkpoint *list_find(const CheckpointList *list, int32_t n_tokens) noexcep
 
 
 cdef int32_t list_reaches(const CheckpointList *list, int32_t n_tokens) noexcept nogil:
-    """How many of the first n_tokens a checkpoint brings back."""
+    """Return how many of the first n_tokens a checkpoint can restore."""
     cdef const Checkpoint *checkpoint = list_find(list, n_tokens)
     return checkpoint.n_tokens if checkpoint != NULL else 0
 
 
 cdef void list_share(Checkpoints *all, CheckpointList *list, const CheckpointList *other) noexcept nogil:
-    """The list, which has room for as many, becomes what the other is."""
+    """Make the list equal to the other; it must have room for that."""
     cdef int32_t i
     list_cut(all, list, -1)
     for i in range(other.n):
@@ -75,8 +75,8 @@ cdef void list_share(Checkpoints *all, CheckpointList *list, const CheckpointLis
 
 
 cdef void list_thin(Checkpoints *all, CheckpointList *list) noexcept nogil:
-    """Makes room for one more in a full list: the oldest that follows another within min_step goes, else the oldest.
-    The first is often the end of a system prompt, which other conversations have as well."""
+    """Make room for one more in a full list: drop the first that follows another within min_step, or else the very
+    first. The first is often the end of a system prompt, which other conversations share."""
     cdef int32_t i = 1
     if list.n < all.n_max:
         return
@@ -96,8 +96,8 @@ cdef void _spent(Checkpoints *all, int64_t t_start, int is_made) noexcept nogil:
 
 cdef int checkpoint_make(Checkpoints *all, CheckpointList *list, const llamad_table *table, void *ctx, int32_t seq,
                          int32_t n_tokens, size_t n_state) noexcept nogil:
-    """The sequence's, which holds n_tokens, at the end of the list, which has room for it. 0, or -1. Nothing may be
-    pending for the sequence."""
+    """Append a checkpoint of the sequence, which holds n_tokens, to the list, which must have room. Return 0, or -1.
+    Nothing may be pending for the sequence."""
     cdef int64_t t_start = now_us()
     cdef Checkpoint *checkpoint = <Checkpoint *>calloc(1, sizeof(Checkpoint))
     if checkpoint == NULL:
@@ -125,8 +125,8 @@ cdef int checkpoint_make(Checkpoints *all, CheckpointList *list, const llamad_ta
 
 cdef int checkpoint_restore(Checkpoints *all, const Checkpoint *checkpoint, const llamad_table *table, void *ctx,
                             int32_t seq, int32_t n_pos) noexcept nogil:
-    """The sequence, of which the checkpoint was made, holds its first n_tokens again, which take n_pos positions. 0, or
-    -1: it may hold anything then. Nothing may be pending at all."""
+    """Make the sequence, of which the checkpoint was made, hold its first n_tokens again, which take n_pos positions.
+    Return 0, or -1; then it may hold anything. Nothing at all may be pending."""
     cdef int64_t t_start = now_us()
     if table.state_set(ctx, seq, checkpoint.pages, checkpoint.n_state, 1) != checkpoint.n_state:
         return -1

@@ -1,4 +1,4 @@
-# Chunks of a slot's old prompt that stand earlier in the new one.
+# Reuses chunks of a slot's old prompt that are at an earlier place in the new one.
 from libc.stdint cimport int32_t
 
 from llamad.engine.kv.slots cimport Slot, Slots

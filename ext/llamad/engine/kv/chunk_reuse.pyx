@@ -1,9 +1,8 @@
-# Owns: the reuse of chunks of a slot's old prompt that come again in the new one after something was dropped
-# (--cache-reuse). Runs on the engine thread, at admission. Inexact: a chunk's values have seen what was dropped.
+# Owns: the reuse of chunks of a slot's old prompt that come again in the new one after something was removed
+# (--cache-reuse). Runs on the engine thread, at admission. It is inexact: a chunk's values depend on what was removed.
 #
-# Behind the common prefix, the slot's tokens are passed over until a chunk of at least n_cache_reuse of them goes on
-# with the prompt; it is moved up to it, and so on. So chunks only move to lower positions, and what the slot holds
-# has no holes.
+# After the common prefix, the slot's tokens are skipped until a chunk of at least n_cache_reuse of them continues the
+# prompt. It is moved there, and so on. So chunks only move to lower positions, and what the slot holds has no gaps.
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.string cimport memmove
 
@@ -15,18 +14,19 @@ from llamad.engine.kv.task_queue cimport Task
 from llamad.protocol.messages cimport TASK_CACHE_PROMPT
 
 ctypedef struct Walk:
-    int32_t n_held           # tokens of the prompt that the slot has, in order
-    int32_t at               # in what the slot held
-    int32_t n_chunk          # found there; 0: no more
+    int32_t n_held           # tokens of the prompt that the slot holds, in order
+    int32_t at               # index in the tokens that the slot held
+    int32_t n_chunk          # length of the chunk there; 0: no more chunks
     int64_t work             # tokens compared
 
 
 cdef int _can_reuse(Slots *slots, const Slot *slot, const Task *task, int32_t n) noexcept nogil:
-    """Whether the memory can move what lies behind the slot's first n tokens. A sliding window must have all of it."""
+    """Return whether the memory can move what is after the slot's first n tokens. A sliding window must have all of
+    it."""
     if task.command.n_cache_reuse <= 0 or not task.command.flags & TASK_CACHE_PROMPT or n == 0:
         return 0
     if slot.adapters.set != task.command.adapters.set or slot.adapters.n_base or task.command.adapters.n_base:
-        return 0  # what is moved must be of the adapters that it is moved to
+        return 0  # a moved chunk must have been computed with the same adapters
     if slots.group_n > 1 or slots.takes_rows or not slots.can_share or not slots.table.can_shift(slots.ctx):
         return 0
     if shared_with_any(&slots.shared, slot.id) > n:
@@ -48,7 +48,8 @@ cdef void _next_chunk(Walk *walk, const Slot *slot, const Task *task) noexcept n
 
 
 cdef int32_t reuse_reaches(Slots *slots, const Slot *slot, const Task *task) noexcept nogil:
-    """How many of the prompt's tokens the slot has with chunks that can be moved; 0 without any. Changes nothing."""
+    """Return how many prompt tokens the slot has with chunks that can be moved; 0 if there are none. Changes
+    nothing."""
     cdef Walk walk
     walk.n_held = walk.at = min(slot_common(slot, task), task.command.n_prompt - 1)
     walk.work = 0
@@ -65,12 +66,13 @@ cdef int32_t reuse_reaches(Slots *slots, const Slot *slot, const Task *task) noe
 
 
 cdef int32_t reuse_chunks(Slots *slots, Slot *slot, const Task *task) noexcept nogil:
-    """Moves them, where reuse_reaches() is not 0, and cuts the slot behind them. How many tokens it holds then."""
+    """Move the chunks and truncate the slot after them. Return how many tokens it holds. Only if reuse_reaches() is not
+    0."""
     cdef Walk walk
     walk.n_held = walk.at = min(slot_common(slot, task), task.command.n_prompt - 1)
     walk.work = 0
     shared_cut(&slots.shared, slot.id, walk.n_held)
-    list_cut(&slots.checkpoints, &slot.checkpoints, walk.n_held)  # later ones are of the old prompt
+    list_cut(&slots.checkpoints, &slot.checkpoints, walk.n_held)  # later ones belong to the old prompt
     _next_chunk(&walk, slot, task)
     while walk.n_chunk:
         if walk.at > walk.n_held:

@@ -1,4 +1,4 @@
-# The prompt cache in host memory: states of slots that were given to another prompt, found again by their tokens.
+# The prompt cache in host memory: states of slots that were given to another prompt. They are found by their tokens.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from llamad.base.function_table cimport llamad_table
@@ -10,12 +10,12 @@ from llamad.engine.kv.task_queue cimport Task
 ctypedef struct CacheEntry:
     uint64_t id
     AdapterSpan adapters
-    uint64_t first_hash      # of its first tokens, to pass others quickly; equal ones are compared in full
+    uint64_t first_hash      # of its first tokens, to skip other entries quickly; equal ones are compared in full
     uint64_t used            # larger is later
     uint64_t owner
     int32_t n_tokens
-    int32_t is_held          # by a suspended task: it is not evicted
-    int32_t is_locked        # its pages are, for a device that reads them; -1: they cannot be
+    int32_t is_held          # for a suspended task: it is not evicted
+    int32_t is_locked        # its pages are locked, for a device that reads them; -1: they cannot be locked
     CheckpointList checkpoints
     uint8_t *pages           # the tokens, then the state
     size_t n_state
@@ -23,24 +23,24 @@ ctypedef struct CacheEntry:
 
 ctypedef struct Cache:
     CacheEntry *entries
-    size_t bytes_max         # with all checkpoints; 0: off
+    size_t bytes_max         # including all checkpoints; 0: off
     Checkpoints *checkpoints
     const llamad_table *table
     void *ctx
-    int32_t drops_idle       # what idle slots give up to make room is not saved
+    int32_t drops_idle       # prefixes that idle slots give up to make room are not saved
     uint64_t last_id
-    uint64_t pinned          # the entry that is being restored: it is not dropped; 0: none
+    uint64_t pinned          # the entry that is being restored, which must not be dropped; 0: none
     uint64_t last_used
-    int64_t turn_us          # spent on states in this turn of the engine
-    double save_token_us     # learned: what a save costs for a token
+    int64_t turn_us          # time spent on states in this turn of the engine
+    double save_token_us     # the learned cost of saving, per token
 
-    # Written by the engine thread alone, read by anyone.
+    # Only the engine thread writes these, any thread reads them.
     int64_t n_entries
     uint64_t n_bytes
     uint64_t n_saves
     uint64_t n_hits
     uint64_t n_restored      # tokens
-    uint64_t n_dropped       # entries that went to make room
+    uint64_t n_dropped       # entries that were dropped to make room
     int64_t state_us
     int64_t state_us_max
 

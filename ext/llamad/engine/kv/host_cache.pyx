@@ -1,9 +1,9 @@
-# Owns: the prompt cache in host memory, its bound and its order of eviction. Runs on the engine thread, between two
-# steps. Judges nothing: prefix/sharing.pyx says what is worth saving or restoring.
+# Owns: the prompt cache in host memory, its limit and its order of eviction. Runs on the engine thread, between two
+# steps. It decides nothing: prefix/sharing.pyx says what is worth saving or restoring.
 #
-# An entry is the whole state of a slot, with its tokens and its checkpoints. Owners (API keys) and adapters do not share
-# entries. Memories that cannot be cut (recurrent ones, sliding windows) use one where all of its tokens begin the prompt,
-# or as far as a checkpoint goes.
+# An entry is the whole state of a slot, with its tokens and its checkpoints. Owners (API keys) and adapters do not
+# share entries. Kinds of memory that cannot be truncated (recurrent ones, sliding windows) use an entry if the prompt
+# begins with all of its tokens, or as far as a checkpoint goes.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
@@ -25,7 +25,7 @@ cdef enum:
 
 cdef int cache_init(Cache *cache, size_t bytes_max, Checkpoints *checkpoints, const llamad_table *table,
                     void *ctx) noexcept nogil:
-    """0, or -1 without memory. The states' memory is taken as they come."""
+    """Return 0, or -1 if memory ran out. The memory of states is allocated when they are saved."""
     memset(cache, 0, sizeof(Cache))
     cache.checkpoints = checkpoints
     cache.table = table
@@ -48,12 +48,13 @@ cdef void cache_free(Cache *cache) noexcept nogil:
 
 
 cdef int _is_whole(const Slots *slots, const CacheEntry *entry) noexcept nogil:
-    """Whether the entry is of no use but with all of its tokens. A sliding window's state holds the window only."""
+    """Return whether the entry can be used only with all of its tokens. A sliding window's state has only the
+    window."""
     return not slots.can_share or (slots.n_swa > 0 and entry.n_tokens > slots.n_swa)
 
 
 cdef int32_t _usable(const Slots *slots, const CacheEntry *entry, int32_t n) noexcept nogil:
-    """How many of its first n tokens the entry can bring back."""
+    """Return how many of its first n tokens the entry can restore."""
     return n if n == entry.n_tokens or not _is_whole(slots, entry) else list_reaches(&entry.checkpoints, n)
 
 
@@ -67,8 +68,8 @@ cdef uint64_t _hash(const int32_t *tokens) noexcept nogil:
 
 cdef int32_t _common(const CacheEntry *entry, uint64_t hash, const AdapterSpan *adapters, uint64_t owner,
                      const int32_t *tokens, int32_t n) noexcept nogil:
-    """How long a prefix the entry shares with these tokens, computed by the same adapters; 0 where it belongs to another
-    owner."""
+    """Return the length of the prefix that the entry shares with these tokens, computed with the same adapters; 0 if it
+    belongs to another owner."""
     cdef int32_t n_same
     if entry.first_hash != hash:
         return 0
@@ -79,8 +80,8 @@ cdef int32_t _common(const CacheEntry *entry, uint64_t hash, const AdapterSpan *
 
 
 cdef int32_t cache_find(const Cache *cache, const Slots *slots, const Task *task, uint64_t *id) noexcept nogil:
-    """The entry that saves the task most prefill, and how many tokens; 0 without one. The prompt's last token is always
-    computed."""
+    """Return how many tokens of prefill the best entry saves the task, and set its id; 0 if there is none. The prompt's
+    last token is always computed."""
     cdef const CacheEntry *entry
     cdef int32_t n, n_best = 0, n_prompt = task.command.n_prompt - 1
     cdef uint64_t hash
@@ -99,7 +100,7 @@ cdef int32_t cache_find(const Cache *cache, const Slots *slots, const Task *task
 
 
 cdef int32_t cache_holds(const Cache *cache, const Slots *slots, const Slot *slot) noexcept nogil:
-    """How many of the slot's tokens an entry could bring back."""
+    """Return how many of the slot's tokens an entry could restore."""
     cdef const CacheEntry *entry
     cdef int32_t n, n_best = 0
     cdef uint64_t hash
@@ -115,7 +116,7 @@ cdef int32_t cache_holds(const Cache *cache, const Slots *slots, const Slot *slo
 
 
 cdef int32_t cache_common(const Cache *cache, const Task *task) noexcept nogil:
-    """How many of the prompt's tokens some entry begins with, whether or not it can bring them back."""
+    """Return how many of the prompt's tokens some entry begins with, whether or not it can restore them."""
     cdef int32_t n_best = 0
     cdef uint64_t hash
     cdef int64_t i
@@ -137,13 +138,13 @@ cdef int64_t _index(const Cache *cache, uint64_t id) noexcept nogil:
 
 
 cdef const CacheEntry *cache_entry(const Cache *cache, uint64_t id) noexcept nogil:
-    """NULL once it has been dropped. Valid until the cache changes."""
+    """Return the entry, or NULL if it has been dropped. The pointer is valid until the cache changes."""
     cdef int64_t i = _index(cache, id)
     return NULL if i < 0 else &cache.entries[i]
 
 
 cdef void _remove(Cache *cache, int64_t i) noexcept nogil:
-    """Its pages are the caller's."""
+    """Remove an entry from the list. The caller owns its pages then."""
     if cache.entries[i].is_locked > 0:
         cache.table.unlock_pages(cache.ctx, cache.entries[i].pages)
     list_free(cache.checkpoints, &cache.entries[i].checkpoints)
@@ -160,7 +161,7 @@ cdef void _drop(Cache *cache, int64_t i) noexcept nogil:
 
 
 cdef int _is_kept(const Cache *cache, int64_t i) noexcept nogil:
-    """Whether the entry is pinned or held."""
+    """Return whether the entry is pinned or held."""
     return cache.entries[i].is_held or cache.entries[i].id == cache.pinned
 
 
@@ -174,7 +175,7 @@ cdef size_t _kept_bytes(const Cache *cache) noexcept nogil:
 
 
 cdef int64_t _oldest(const Cache *cache) noexcept nogil:
-    """The longest unused entry that may go, or -1."""
+    """Return the index of the longest unused entry that may be dropped, or -1."""
     cdef int64_t i, oldest = -1
     for i in range(cache.n_entries):
         if not _is_kept(cache, i) and (oldest < 0 or cache.entries[i].used < cache.entries[oldest].used):
@@ -183,7 +184,7 @@ cdef int64_t _oldest(const Cache *cache) noexcept nogil:
 
 
 cdef void _drop_beginnings(Cache *cache, const Slots *slots, const Slot *slot) noexcept nogil:
-    """Entries that the slot's state can replace."""
+    """Drop the entries that the slot's state can replace."""
     cdef CacheEntry *entry
     cdef uint64_t hash = _hash(slot.tokens)
     cdef int64_t i = 0
@@ -201,7 +202,7 @@ cdef void _drop_beginnings(Cache *cache, const Slots *slots, const Slot *slot) n
 
 
 cdef int cache_drop_checkpoints(Cache *cache) noexcept nogil:
-    """Those of the longest unused entry that has any. Whether there was one."""
+    """Drop the checkpoints of the longest unused entry that has any. Return whether there was one."""
     cdef int64_t i, oldest = -1
     for i in range(cache.n_entries):
         if cache.entries[i].checkpoints.n and (oldest < 0 or cache.entries[i].used < cache.entries[oldest].used):
@@ -213,7 +214,7 @@ cdef int cache_drop_checkpoints(Cache *cache) noexcept nogil:
 
 
 cdef int cache_drop_oldest(Cache *cache) noexcept nogil:
-    """The longest unused entry goes for a checkpoint. Whether there was one."""
+    """Drop the longest unused entry to make room for a checkpoint. Return whether there was one."""
     cdef int64_t i = _oldest(cache)
     if i < 0:
         return 0
@@ -227,8 +228,8 @@ cdef int _is_too_much(const Cache *cache, size_t n) noexcept nogil:
 
 
 cdef uint8_t *_take_pages(Cache *cache, size_t n, size_t *capacity) noexcept nogil:
-    """Pages for n bytes within the bound, for which the longest unused entries are evicted; NULL where it cannot be.
-    The pages of one of them are used again if they fit: new ones are slower to write to."""
+    """Return pages for n bytes within the limit, or NULL. The longest unused entries are evicted for them. The pages of
+    one of those are reused if they fit, because new pages are slower to write to."""
     cdef uint8_t *pages = NULL
     cdef CacheEntry *entry
     cdef int64_t i
@@ -262,8 +263,8 @@ cdef void _spent(Cache *cache, int64_t t_start) noexcept nogil:
 
 
 cdef uint64_t cache_save(Cache *cache, Slots *slots, const Slot *slot) noexcept nogil:
-    """Keeps the slot's state, if there is room for it beside pinned and held entries. Returns the entry's id, or 0. Nothing
-    may be pending for the slot."""
+    """Save the slot's state, if there is room for it beside pinned and held entries. Return the entry's id, or 0.
+    Nothing may be pending for the slot."""
     cdef int64_t t_start = now_us()
     cdef size_t n_tokens = <size_t>slot.n_tokens * sizeof(int32_t), capacity = 0
     cdef size_t n_state = slots.table.state_size(slots.ctx, slot.id, 0)
@@ -305,7 +306,7 @@ cdef uint64_t cache_save(Cache *cache, Slots *slots, const Slot *slot) noexcept 
 
 
 cdef uint64_t cache_hold(Cache *cache, Slots *slots, const Slot *slot) noexcept nogil:
-    """Saves the slot's state to an entry that stays until cache_drop() or cache_release(). Its id, or 0 without room."""
+    """Save the slot's state to an entry that stays until cache_drop() or cache_release(). Return its id, or 0."""
     cdef uint64_t id = cache_save(cache, slots, slot)
     if id:
         cache.entries[_index(cache, id)].is_held = 1
@@ -313,7 +314,7 @@ cdef uint64_t cache_hold(Cache *cache, Slots *slots, const Slot *slot) noexcept 
 
 
 cdef void cache_lock(Cache *cache, uint64_t id) noexcept nogil:
-    """Locks the entry's pages, so that a device reads it faster. It is tried once."""
+    """Lock the entry's pages, so that a device reads them faster. This is tried only once."""
     cdef int64_t i = _index(cache, id)
     cdef int64_t t_start = now_us()
     cdef CacheEntry *entry
@@ -324,7 +325,7 @@ cdef void cache_lock(Cache *cache, uint64_t id) noexcept nogil:
 
 
 cdef void cache_release(Cache *cache, uint64_t id) noexcept nogil:
-    """The entry is like any other from now on."""
+    """Stop holding the entry: it may be evicted like any other from now on."""
     cdef int64_t i = _index(cache, id)
     if i >= 0:
         cache.entries[i].is_held = 0
@@ -337,8 +338,8 @@ cdef void cache_drop(Cache *cache, uint64_t id) noexcept nogil:
 
 
 cdef int cache_restore(Cache *cache, Slots *slots, Slot *slot, uint64_t id) noexcept nogil:
-    """The slot holds what the entry holds, which stays. 0, or -1: the slot is empty then, and the entry gone. Nothing
-    may be pending at all."""
+    """Make the slot hold what the entry holds; the entry stays. Return 0, or -1; then the slot is empty and the entry
+    is gone. Nothing at all may be pending."""
     cdef int64_t t_start = now_us(), i = _index(cache, id)
     cdef CacheEntry *entry
     cdef size_t n_tokens

@@ -1,4 +1,4 @@
-# Which cells of a unified cache belong to several slots.
+# Tracks which cells of a unified cache belong to several slots.
 from libc.stdint cimport int32_t
 
 ctypedef struct SharedCells:

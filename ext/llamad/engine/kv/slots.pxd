@@ -1,4 +1,4 @@
-# The slot table: one sequence of the KV cache each, the prefix it holds and the task it serves.
+# The slot table: each slot has one sequence of the KV cache, the prefix that it holds, and the task that it serves.
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from llamad.base.function_table cimport llamad_table
@@ -17,14 +17,14 @@ cdef enum SlotState:
     SLOT_IDLE = 0
     SLOT_PREFILLING = 1
     SLOT_DECODING = 2
-    SLOT_SUSPENDED = 3       # its task waits, and its sequence is empty (suspension.pyx)
+    SLOT_SUSPENDED = 3       # the task waits, and the sequence is empty (suspension.pyx)
 
-# Where sampling that a grammar makes long is (threads/grammar_pool.pyx).
+# The progress of sampling that takes long because of a grammar (threads/grammar_pool.pyx).
 cdef enum Deferral:
     DEFERRAL_NONE = 0
-    DEFERRAL_WANTED = 1       # the sampler thread did not get to the end
+    DEFERRAL_WANTED = 1       # the sampler thread did not finish
     DEFERRAL_QUEUED = 2
-    DEFERRAL_RUNNING = 3      # the slot's sampler, matcher, row, probabilities and token are the grammar thread's
+    DEFERRAL_RUNNING = 3      # a grammar thread owns the slot's sampler, matcher, row, probabilities and token
     DEFERRAL_DONE = 4         # the engine takes the token in its next turn
 
 cdef enum:
@@ -39,55 +39,55 @@ ctypedef struct Slot:
     Text text
     Probs probs
 
-    # What the slot's sequence holds; outlives the task.
+    # What the slot's sequence holds; this outlives the task.
     int32_t *tokens
     int32_t n_tokens
-    int32_t n_pos            # the next token's position: n_tokens, unless positions were grouped or rows take fewer
-    int32_t n_partial        # of its last tokens: rows of a run that is not whole yet
-    int32_t n_grouped        # positions below it are grouped (self-extend)
-    AdapterSpan adapters     # that computed it
-    uint64_t group           # of the task that filled it
-    uint64_t owner           # likewise; 0: everybody's
-    uint64_t session         # likewise; 0: none
-    uint64_t pending_turn    # when llama.cpp was last asked to write to it at its next decode (slots.pending_turn)
+    int32_t n_pos            # the next token's position: n_tokens, unless positions are grouped or rows take fewer
+    int32_t n_partial        # how many of the last tokens are rows of a run that is not complete yet
+    int32_t n_grouped        # positions below this are grouped (self-extend)
+    AdapterSpan adapters     # the adapters that computed it
+    uint64_t group           # the group of the task that filled it
+    uint64_t owner           # the owner of that task; 0: everybody may use it
+    uint64_t session         # the session of that task; 0: none
+    uint64_t pending_turn    # slots.pending_turn when a write was last left for llama.cpp's next decode
     int64_t t_used_us
     int32_t n_processed      # prompt tokens that its last task had to prefill
     CheckpointList checkpoints  # of its first tokens
-    uint64_t host_entry      # of the prompt cache, with all that it holds or has parked; 0: none (prefix/parking.pyx)
-    int32_t n_parked         # first of `tokens` that are there and not in the sequence, which is empty then
-    int32_t is_unsaved       # there was no room for it
-    int32_t is_awaited       # by an action that was put off to the next turn: no task may have it before
+    uint64_t host_entry      # prompt cache entry with all that it holds or has parked; 0: none (prefix/parking.pyx)
+    int32_t n_parked         # how many of `tokens` are parked in that entry; the sequence is empty then
+    int32_t is_unsaved       # the prompt cache had no room for it
+    int32_t is_awaited       # an action that was put off waits for it: no task may take it before
 
-    # Of the running task.
+    # The running task.
     int32_t n_cached
-    const int32_t *prefill   # what is prefilled: the prompt; or the slot's own tokens, which are computed again
+    const int32_t *prefill   # the tokens to prefill: the prompt, or the slot's own tokens, which are computed again
     int32_t n_prefill
-    int32_t n_begun          # tokens it held when that began
+    int32_t n_begun          # tokens that it held when prefill began
     int32_t n_shown          # prompt tokens whose probabilities were sent
-    int32_t stops[STOPS_MAX]  # prefill halts after this many tokens, for a checkpoint; ascending, 0: none
-    int32_t n_looked         # tokens it had when a checkpoint was last considered
+    int32_t stops[STOPS_MAX]  # prefill stops after these numbers of tokens, for a checkpoint; ascending, 0: none
+    int32_t n_looked         # n_tokens when a checkpoint was last considered
     int32_t n_decoded
     int32_t next_token       # sampled, not yet decoded; valid while decoding
-    int64_t t_turn_us        # when its adapters last had their turn,
-    int32_t sits_out         # and whether others have it in this step (adapter_turns.pyx)
-    int32_t i_client         # whose prompt it is, and whether it had its turn in this step (prefill_order.pyx)
-    int32_t is_ordered
+    int64_t t_turn_us        # when its adapters last had their turn
+    int32_t sits_out         # it has no tokens in this step (adapter_turns.pyx, decode_faults.pyx)
+    int32_t i_client         # its client's entry in the order of prefill (prefill_order.pyx)
+    int32_t is_ordered       # it had its turn to prefill in this step
     int32_t n_planned        # tokens in this step's batch
-    int32_t is_filler        # in this step's batch only to join its neighbours
-    int32_t n_chunk          # tokens of its prompt in the decode that prefills,
-    int32_t n_padding        # and of padding after them (padding.pyx)
-    int32_t n_left           # scratch of padding.pyx
-    int32_t i_output         # index in this step's batch whose logits are wanted, -1: none
-    int32_t i_row            # the number of that output among the batch's
+    int32_t is_filler        # it is in this step's batch only to join its neighbours
+    int32_t n_chunk          # tokens of its prompt in the prefill decode
+    int32_t n_padding        # padding tokens after them (padding.pyx)
+    int32_t n_left           # scratch memory of padding.pyx
+    int32_t i_output         # index in this step's batch of the token whose logits are needed, -1: none
+    int32_t i_row            # the number of that output among the batch's outputs
     float *logits
-    int32_t sampled          # the token, by a sampler thread; negative: a Sampled or the sampler's code
+    int32_t sampled          # the token from a sampler thread; negative: a Sampled or the sampler's code
     int32_t sample_stage     # how far sampling under a grammar has come (slot_sample.pyx)
     int32_t deferral         # a Deferral
-    Job deferred             # in the grammar threads' queue
+    Job deferred             # its job in the grammar threads' queue
     float *row               # the slot's own copy of the logits while deferred; outlives the task
     int64_t t_deferred_us
     int32_t truncated
-    int64_t answer_bytes     # of its task so far, about
+    int64_t answer_bytes     # approximate size of the task's response so far
     int32_t has_new_line
     int32_t is_announced     # the event loop knows that the task was admitted
     int64_t t_admit_us
@@ -95,32 +95,32 @@ ctypedef struct Slot:
     int64_t t_first_us
 
     # While it is suspended; 0 otherwise.
-    int32_t n_held           # tokens that its sequence held
-    int32_t held_state       # what it was doing
-    uint64_t held_entry      # of the prompt cache, with its state; 0: none
+    int32_t n_held           # how many tokens its sequence held
+    int32_t held_state       # its state before
+    uint64_t held_entry      # the prompt cache entry with its state; 0: none
 
 ctypedef struct Slots:
     Slot *items
     int32_t n
-    int32_t n_ctx            # of one slot
-    int32_t n_cells          # of the whole cache, where slots share it; 0: each slot has its own
+    int32_t n_ctx            # per slot
+    int32_t n_cells          # of the whole cache, if slots share it; 0: each slot has its own stream
     int32_t n_swa
-    int32_t n_swa_spare      # tokens that a sliding window's memory keeps beyond it: a compute batch
-    int32_t n_window         # cells of the window's cache, where slots share it; 0: there is none, or each has its own
+    int32_t n_swa_spare      # tokens that the memory keeps beyond the sliding window: a ubatch
+    int32_t n_window         # cells of the window's cache, if slots share it; 0: no window, or each has its own
     SharedCells shared
-    int32_t can_share        # a prefix of one sequence can be given to another
+    int32_t can_share        # a prefix of one sequence can be copied to another
     int32_t can_fill         # a token may be decoded and removed again: padding and fillers
     int32_t takes_rows       # prompts may hold rows of embeddings
-    int32_t group_n          # self-extend: this many neighbours get one position; 1: off
+    int32_t group_n          # self-extend: this many adjacent tokens get one position; 1: off
     int32_t group_w          # in windows of this many positions
     float similarity_min
     int32_t n_suspended
     int32_t is_pending       # llama.cpp has copies or moves left to do at its next decode
-    uint64_t pending_turn    # counts the times that this began
+    uint64_t pending_turn    # counts how often is_pending was set
     uint64_t n_evicted       # cached tokens dropped for another prompt
     uint64_t n_reused
-    uint64_t n_copied        # of those, taken over from another slot,
-    uint64_t n_moved         # and moved to another position
+    uint64_t n_copied        # those of them that were copied from another slot
+    uint64_t n_moved         # those that were moved to another position
     Checkpoints checkpoints
     const llamad_table *table
     void *ctx
@@ -156,17 +156,17 @@ cdef int32_t slots_check_integrity(const Slots *slots) noexcept nogil
 
 
 cdef inline int slot_is_recomputing(const Slot *slot) noexcept nogil:
-    """Whether it prefills what its task had before it was suspended, the beginning of its answer included."""
+    """Return whether it prefills what its task had before it was suspended, including its output so far."""
     return slot.state == SLOT_PREFILLING and slot.sampler != NULL
 
 
 cdef inline int slot_shows_prompt(const Slot *slot) noexcept nogil:
-    """Whether it prefills a prompt whose probabilities are wanted, so that every token needs its logits."""
+    """Return whether it prefills a prompt whose probabilities are requested, so that every token needs its logits."""
     return slot.state == SLOT_PREFILLING and slot.sampler == NULL and slot.task.command.flags & TASK_PROMPT_PROBS != 0
 
 
 cdef inline void slot_advance(Slot *slot, int32_t n) noexcept nogil:
-    """The slot's sequence holds n more tokens: the next of its prompt, or the one that it decodes."""
+    """Note that the sequence holds n more tokens: the next of its prompt, or the one that it decodes."""
     cdef int32_t i
     if slot.state == SLOT_DECODING:
         slot.tokens[slot.n_tokens] = slot.next_token

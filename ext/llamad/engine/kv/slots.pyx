@@ -1,7 +1,7 @@
 # Owns: which slot serves a task, and what each sequence of the KV cache holds. Runs on the engine thread.
 # Invariant: slot.tokens[:n_tokens] is exactly what llama.cpp's sequence `slot.id` holds, in this order. Its positions
-# are 0..n_tokens-1, but with self-extend: there the tail from n_grouped on ends at n_pos-1, and what lies before it
-# was compressed into 0..n_grouped-1; and but for rows of embeddings, which may take fewer (row_ids.pxd).
+# are 0..n_tokens-1, with two exceptions. With self-extend, the tail from n_grouped on ends at n_pos-1, and everything
+# before it was compressed into 0..n_grouped-1. Rows of embeddings may take fewer positions (row_ids.pxd).
 from libc.stdint cimport int32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memmove, memset
@@ -24,7 +24,7 @@ cdef enum:
 
 
 cdef int slots_init(Slots *slots, const llamad_table *table, void *ctx, int32_t n, int32_t n_ctx) noexcept nogil:
-    """0, or -1 without memory."""
+    """Return 0, or -1 if memory ran out."""
     cdef int32_t i
     memset(slots, 0, sizeof(Slots))
     slots.table = table
@@ -45,7 +45,7 @@ cdef int slots_init(Slots *slots, const llamad_table *table, void *ctx, int32_t 
 
 
 cdef int slots_init_checkpoints(Slots *slots, int32_t n_max, int32_t min_step, size_t bytes_max) noexcept nogil:
-    """For memories that need them. 0, or -1 without memory."""
+    """Set up checkpoints, for kinds of memory that need them. Return 0, or -1 if memory ran out."""
     cdef int32_t i
     for i in range(slots.n):
         if list_init(&slots.items[i].checkpoints, n_max) < 0:
@@ -72,7 +72,7 @@ cdef void slots_free(Slots *slots) noexcept nogil:
 
 
 cdef int32_t common_prefix(const int32_t *a, const int32_t *b, int32_t n) noexcept nogil:
-    """How many of the n tokens are equal from the beginning on."""
+    """Return the length of the common prefix of two lists of n tokens."""
     cdef int32_t i = 0
     while i + BLOCK <= n and memcmp(a + i, b + i, BLOCK * sizeof(int32_t)) == 0:
         i += BLOCK
@@ -82,7 +82,7 @@ cdef int32_t common_prefix(const int32_t *a, const int32_t *b, int32_t n) noexce
 
 
 cdef int slot_is_pending(const Slots *slots, const Slot *slot) noexcept nogil:
-    """Whether what the slot holds is written only by the next decode."""
+    """Return whether the next decode has yet to write what the slot holds."""
     return slots.is_pending and slot.pending_turn == slots.pending_turn
 
 
@@ -94,18 +94,18 @@ cdef void slot_set_pending(Slots *slots, Slot *slot) noexcept nogil:
 
 
 cdef int may_use(const Slot *slot, uint64_t owner) noexcept nogil:
-    """Whether what the slot holds may serve this owner's tasks and actions."""
+    """Return whether this owner's tasks and actions may use what the slot holds."""
     return slot.owner == 0 or slot.owner == owner
 
 
 cdef int32_t slot_common(const Slot *slot, const Task *task) noexcept nogil:
-    """How much of the prompt the slot holds already, for this task."""
+    """Return how much of the task's prompt the slot holds already."""
     return _common(slot, task, slot.n_tokens)
 
 
 cdef int32_t _common(const Slot *slot, const Task *task, int32_t n_held) noexcept nogil:
-    """How many of the slot's first n_held tokens begin the prompt. What was computed with other adapters or for another
-    owner is of no use, and a task that wants no prefix cache takes only what its own group has computed."""
+    """Return how many of the slot's first n_held tokens begin the prompt. Tokens that were computed with other adapters
+    or for another owner do not count, and a task without prefix cache uses only what its own group has computed."""
     cdef int32_t n
     if not may_use(slot, task.command.owner):
         return 0
@@ -116,7 +116,7 @@ cdef int32_t _common(const Slot *slot, const Task *task, int32_t n_held) noexcep
 
 
 cdef int32_t _n_neighbours(const Slots *slots, int32_t i) noexcept nogil:
-    """How many of the two slots beside it are busy; in a unified cache it does not matter."""
+    """Return how many of the two adjacent slots are busy; 0 in a unified cache, where it does not matter."""
     if slots.n_cells:
         return 0
     return ((i > 0 and slots.items[i - 1].state != SLOT_IDLE)
@@ -124,12 +124,12 @@ cdef int32_t _n_neighbours(const Slots *slots, int32_t i) noexcept nogil:
 
 
 cdef Slot *slots_choose(Slots *slots, const Task *task) noexcept nogil:
-    """The idle slot this task should run in, or NULL. Changes nothing.
+    """Return the idle slot in which this task should run, or NULL. Changes nothing.
 
-    A slot that holds enough of the prompt wins, unless similarity_min is 0, which turns that off; else the least recently
-    used, never-used slots first, lowest first.
-    Neighbours of busy slots come before all others: together they are one graph. The slot that served the task's session
-    last wins where it holds no less: a conversation that was cut replaces its own old text, not another's."""
+    A slot that holds enough of the prompt wins, unless similarity_min is 0, which turns that off. Otherwise the least
+    recently used slot wins: never-used slots first, then the lowest. Neighbours of busy slots come before all others,
+    because together they are one graph. The slot that served the task's session last wins if it holds no less, so that
+    a conversation that was cut replaces its own old text, and not another's."""
     cdef Slot *slot
     cdef Slot *best = NULL
     cdef Slot *oldest = NULL
@@ -146,7 +146,7 @@ cdef Slot *slots_choose(Slots *slots, const Task *task) noexcept nogil:
         if oldest == NULL or n > n_beside or (n == n_beside and slot.t_used_us < oldest.t_used_us):
             oldest = slot
             n_beside = n
-        n = _common(slot, task, slot.n_tokens + slot.n_parked)  # what is parked comes back to its slot
+        n = _common(slot, task, slot.n_tokens + slot.n_parked)  # parked tokens return to their slot
         n_oldest = n if slot == oldest else n_oldest
         is_own = task.command.session != 0 and slot.session == task.command.session
         if is_own and n > n_own:
@@ -162,20 +162,20 @@ cdef Slot *slots_choose(Slots *slots, const Task *task) noexcept nogil:
 
 
 cdef int32_t slot_pos(const Slots *slots, const Slot *slot, int32_t n) noexcept nogil:
-    """The position after the slot's first n tokens, which is that of token n. They must not cut a run of rows."""
+    """Return the position of token n of the slot. It must not be within a run of rows."""
     if slots.takes_rows and n < slot.n_tokens:
         return ids_positions(slot.tokens, n)
     return slot.n_pos - (slot.n_tokens - n)
 
 
 cdef void slot_drop_partial(Slots *slots, Slot *slot) noexcept nogil:
-    """A run of rows that is not whole goes: nothing could go on from there."""
+    """Drop an incomplete run of rows, because nothing could continue from there."""
     if slot.n_partial:
         slot_keep(slots, slot, slot.n_tokens - slot.n_partial)
 
 
 cdef int slot_has_rows(const Slots *slots, const Slot *slot) noexcept nogil:
-    """Whether it holds rows of embeddings, whose positions must stay as they are."""
+    """Return whether it holds rows of embeddings, whose positions must not change."""
     cdef int32_t i
     if slots.takes_rows:
         for i in range(slot.n_tokens):
@@ -185,10 +185,10 @@ cdef int slot_has_rows(const Slots *slots, const Slot *slot) noexcept nogil:
 
 
 cdef int32_t slot_can_cut(Slots *slots, const Slot *slot, int32_t n) noexcept nogil:
-    """n where the slot's sequence can be cut after its first n tokens, else 0. Changes nothing.
+    """Return n if the slot's sequence can be truncated after its first n tokens, else 0. Changes nothing.
 
-    A sliding window may have lost what the kept part needs, a recurrent state has seen what was to go, and grouped
-    positions cannot be undone."""
+    A sliding window may have lost what the kept tokens need, a recurrent state depends on the dropped tokens, and
+    grouped positions cannot be undone."""
     if n == slot.n_tokens or n == 0:
         return n
     if not slots.can_share:
@@ -199,13 +199,13 @@ cdef int32_t slot_can_cut(Slots *slots, const Slot *slot, int32_t n) noexcept no
 
 
 cdef int32_t slot_can_keep(Slots *slots, const Slot *slot, int32_t n) noexcept nogil:
-    """How many of its first n tokens the slot can keep: n, fewer with a checkpoint, or 0. Changes nothing."""
+    """Return how many of its first n tokens the slot can keep: n, fewer with a checkpoint, or 0. Changes nothing."""
     cdef int32_t n_cut = slot_can_cut(slots, slot, n)
     return n_cut if n_cut == n else list_reaches(&slot.checkpoints, n)
 
 
 cdef int _rewind(Slots *slots, Slot *slot, int32_t n) noexcept nogil:
-    """Puts the slot's sequence back to the checkpoint after its first n tokens. 0, or -1: it may hold anything then."""
+    """Restore the checkpoint after the slot's first n tokens. Return 0, or -1; then the sequence may hold anything."""
     cdef const Checkpoint *checkpoint = list_find(&slot.checkpoints, n)
     if checkpoint == NULL or checkpoint.n_tokens != n or slots.is_pending:
         return -1
@@ -214,8 +214,8 @@ cdef int _rewind(Slots *slots, Slot *slot, int32_t n) noexcept nogil:
 
 
 cdef int32_t slot_keep(Slots *slots, Slot *slot, int32_t n) noexcept nogil:
-    """Cuts the slot's sequence to its first n tokens, or to what a checkpoint has of them, and returns how many could be
-    kept. Where that needs a checkpoint, nothing may be pending at all."""
+    """Truncate the slot's sequence to its first n tokens, or to what a checkpoint has of them. Return how many were
+    kept. If that needs a checkpoint, nothing at all may be pending."""
     cdef int32_t n_cut = slot_can_cut(slots, slot, n), n_gone, n_pos
     n = slot_can_keep(slots, slot, n)
     n_gone = slot.n_tokens - n
@@ -237,7 +237,7 @@ cdef int32_t slot_keep(Slots *slots, Slot *slot, int32_t n) noexcept nogil:
 
 
 cdef void slot_clear(Slots *slots, Slot *slot) noexcept nogil:
-    """Empties the slot's sequence."""
+    """Empty the slot's sequence."""
     if slot.n_tokens > 0:
         slots.table.seq_rm(slots.ctx, slot.id, -1, -1)
     slots.n_evicted += <uint64_t>slot.n_tokens
@@ -248,14 +248,14 @@ cdef void slot_clear(Slots *slots, Slot *slot) noexcept nogil:
 
 
 cdef void slot_take(Slots *slots, Slot *slot, Task *task) noexcept nogil:
-    """The idle slot begins to prefill the task's prompt after what it holds, which must be a prefix of it."""
+    """Start the task in the idle slot, which holds a prefix of its prompt and prefills the rest."""
     slot.n_cached = slot.n_begun = slot.n_tokens
     slot.prefill = task.prompt
     slot.n_prefill = task.command.n_prompt
     slot.n_shown = 0
     slot.task = task
     slot.state = SLOT_PREFILLING
-    slot.host_entry = slot.n_parked = slot.is_unsaved = 0  # it will hold something else
+    slot.host_entry = slot.n_parked = slot.is_unsaved = 0  # the slot will hold something else
     slots.n_reused += <uint64_t>slot.n_cached
     slot.adapters = task.command.adapters
     slot.t_turn_us = now_us()
@@ -272,7 +272,7 @@ cdef void slot_take(Slots *slots, Slot *slot, Task *task) noexcept nogil:
 
 
 cdef void slot_release(Slots *slots, Slot *slot) noexcept nogil:
-    """The slot is idle again and keeps what its sequence holds. The caller has closed task and sampler."""
+    """Make the slot idle; it keeps what its sequence holds. The caller has closed task and sampler."""
     slot_drop_partial(slots, slot)
     slots.n_suspended -= slot.state == SLOT_SUSPENDED
     slot.n_held = 0
@@ -287,7 +287,7 @@ cdef void slot_release(Slots *slots, Slot *slot) noexcept nogil:
 
 
 cdef void slots_forget(Slots *slots) noexcept nogil:
-    """The context is new: no sequence holds anything."""
+    """Note that all sequences are empty, because the context is new."""
     cdef int32_t i
     for i in range(slots.n):
         slots.n_evicted += <uint64_t>slots.items[i].n_tokens
@@ -297,8 +297,8 @@ cdef void slots_forget(Slots *slots) noexcept nogil:
 
 
 cdef int slot_has_window(Slots *slots, const Slot *slot, int32_t n_keep, int32_t n_discard) noexcept nogil:
-    """Whether a sliding window finds all that it sees once n_discard tokens after the first n_keep are gone: it reaches
-    back over the gap, to tokens that it may have lost. Changes nothing."""
+    """Return whether a sliding window has all the cells that it needs once n_discard tokens after the first n_keep are
+    gone: it then reaches back over the gap, to tokens that it may have lost. Changes nothing."""
     cdef int32_t n_left = slot.n_tokens - n_discard
     if slots.n_swa == 0 or n_left - n_keep >= slots.n_swa:
         return 1
@@ -306,12 +306,12 @@ cdef int slot_has_window(Slots *slots, const Slot *slot, int32_t n_keep, int32_t
 
 
 cdef int32_t slot_can_drop(Slots *slots, const Slot *slot, int32_t n_keep, int32_t n_discard) noexcept nogil:
-    """Whether n_discard tokens after the first n_keep can go as if they had never been there. Changes nothing."""
+    """Return whether n_discard tokens after the first n_keep can be removed without a trace. Changes nothing."""
     cdef int32_t n_end = n_keep + n_discard
     if n_keep == 0 and n_end == slot.n_tokens:
         return 1
     if slots.group_n > 1 or not slots.can_share or slot_has_rows(slots, slot):
-        return 0  # grouped positions cannot be taken apart, and a recurrent state has seen the tokens
+        return 0  # grouped positions cannot be separated, and a recurrent state depends on the tokens
     if n_end == slot.n_tokens:
         return slot_can_cut(slots, slot, n_keep) == n_keep
     if not slots.table.can_shift(slots.ctx) or shared_with_any(&slots.shared, slot.id) > n_end:
@@ -320,9 +320,10 @@ cdef int32_t slot_can_drop(Slots *slots, const Slot *slot, int32_t n_keep, int32
 
 
 cdef int32_t slot_discard(Slots *slots, const Slot *slot, int32_t n_keep) noexcept nogil:
-    """How many tokens after the first n_keep go when the context is shifted; 0 where it cannot be. Changes nothing.
+    """Return how many tokens after the first n_keep are dropped when the context is shifted; 0 if it cannot be shifted.
+    Changes nothing.
 
-    What moves must be the slot's own: tokens that other slots hold as well go too."""
+    Only cells that belong to this slot alone may move, so tokens that other slots share are dropped too."""
     cdef int32_t n_left = slot.n_tokens - n_keep, n_discard = slot.task.command.n_discard
     if slots.group_n > 1 or slot.n_tokens <= 4 or slot_has_rows(slots, slot) or not slots.table.can_shift(slots.ctx):
         return 0
@@ -332,8 +333,8 @@ cdef int32_t slot_discard(Slots *slots, const Slot *slot, int32_t n_keep) noexce
 
 
 cdef int slot_shift(Slots *slots, Slot *slot, int32_t n_keep, int32_t n_discard) noexcept nogil:
-    """Makes room: drops tokens after the first n_keep and moves the rest forward. 0, or -1 where the memory refuses:
-    nothing changed then."""
+    """Make room: drop n_discard tokens after the first n_keep and move the rest forward. Return 0, or -1 if the memory
+    refuses; then nothing has changed."""
     if slots.table.seq_rm(slots.ctx, slot.id, n_keep, n_keep + n_discard) != 1:
         return -1
     if n_keep + n_discard < slot.n_tokens:
@@ -353,9 +354,9 @@ cdef int slot_shift(Slots *slots, Slot *slot, int32_t n_keep, int32_t n_discard)
 
 
 cdef void slot_regroup(Slots *slots, Slot *slot) noexcept nogil:
-    """Self-extend: whenever a window of positions is full, each group_n neighbours in it get one position, so that
-    positions grow more slowly than the text. The window is moved to a multiple of its size, divided, and what lies
-    behind it is closed up to it."""
+    """Group positions (self-extend): whenever a window of positions is full, each group_n adjacent tokens in it get one
+    position, so that positions grow more slowly than the text. The window is moved to a multiple of its size and
+    divided, and the tokens after it are moved up to it."""
     cdef int32_t w = slots.group_w, n = slots.group_n, first, n_moved, n_gone = w // n * (n - 1)
     if n <= 1:
         return
@@ -371,10 +372,10 @@ cdef void slot_regroup(Slots *slots, Slot *slot) noexcept nogil:
 
 
 cdef int32_t slot_until(const Slot *slot) noexcept nogil:
-    """How many tokens of its prompt the prefilling slot has before it halts, or has all of them."""
+    """Return how many tokens the prefilling slot will hold at its next stop, or at the end of its prompt."""
     cdef int32_t i, n = slot.n_prefill
     if slot.n_tokens < slot.adapters.n_base:
-        n = min(n, slot.adapters.n_base)  # other adapters compute the rest
+        n = min(n, slot.adapters.n_base)  # the rest needs other adapters
     for i in range(STOPS_MAX):
         if slot.stops[i] > slot.n_tokens:
             n = min(n, slot.stops[i])
@@ -388,12 +389,12 @@ cdef int32_t slot_until(const Slot *slot) noexcept nogil:
 
 
 cdef int32_t slot_room(const Slots *slots, const Slot *slot) noexcept nogil:
-    """How many tokens may be prefilled before positions must be grouped again."""
+    """Return how many tokens may be prefilled before positions must be grouped again."""
     return slot.n_grouped + slots.group_w - slot.n_pos if slots.group_n > 1 else slots.n_ctx
 
 
 cdef Slot *slots_oldest_idle(Slots *slots, const Slot *spared) noexcept nogil:
-    """The idle slot whose prefix was unused for longest; NULL when none but `spared` holds any. Changes nothing."""
+    """Return the idle slot whose prefix was unused for longest; NULL if none but `spared` has one. Changes nothing."""
     cdef Slot *oldest = NULL
     cdef Slot *slot
     cdef int32_t i
@@ -407,7 +408,7 @@ cdef Slot *slots_oldest_idle(Slots *slots, const Slot *spared) noexcept nogil:
 
 
 cdef int32_t slots_check_integrity(const Slots *slots) noexcept nogil:
-    """0 when every slot's fields agree with each other, else the number of the first broken rule."""
+    """Return 0 if the fields of every slot are consistent, else the number of the first broken rule."""
     cdef const Slot *slot
     cdef int32_t i, j, n_suspended = 0
     for i in range(slots.n):

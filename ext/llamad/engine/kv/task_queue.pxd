@@ -1,4 +1,4 @@
-# Tasks as the engine holds them, and the queue of those that wait for a slot.
+# Tasks in the engine, and the queue of tasks that wait for a slot.
 from libc.stdint cimport int32_t, uint64_t
 
 from llamad.base.function_table cimport llamad_adapter_use, llamad_bias
@@ -7,18 +7,18 @@ from llamad.protocol.messages cimport RowRun, TaskCommand
 ctypedef struct Task:
     TaskCommand command
     const int32_t *prompt
-    const int32_t *penalty     # what the penalties see; the prompt unless the request says otherwise
+    const int32_t *penalty     # the tokens that penalties consider: the prompt, unless the request names others
     int32_t n_penalty
     const llamad_bias *bias
     const char *stops
     const int32_t *breakers
-    RowRun *runs               # of rows in the prompt
+    RowRun *runs               # runs of rows in the prompt
     llamad_adapter_use *adapters
     int32_t is_paused
-    int32_t is_suspect         # a decode with it failed: it is decoded alone (decode_faults.pyx)
-    int32_t n_faults           # how many such decodes there were
-    uint64_t round             # its turn in the queue
-    # While it waits for another slot to prefill a prefix of both prompts (prefix/sharing.pyx); held_n is 0 otherwise.
+    int32_t is_suspect         # a decode with it failed, so it is decoded alone (decode_faults.pyx)
+    int32_t n_faults           # how many decodes with it have failed
+    uint64_t round             # its round in the queue
+    # Set while it waits for another slot to prefill a common prefix (prefix/sharing.pyx); held_n is 0 otherwise.
     int32_t held_slot
     int32_t held_n
     uint64_t held_task
@@ -27,7 +27,7 @@ ctypedef struct Task:
 ctypedef struct Queue:
     Task *first
     int32_t n
-    uint64_t round             # of the task that left it last
+    uint64_t round             # the round of the task that left it last
 
 cdef Task *task_open(const TaskCommand *command) noexcept nogil
 cdef int task_has_rows(const Task *task, size_t n_row_bytes) noexcept nogil

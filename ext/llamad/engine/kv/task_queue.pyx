@@ -1,4 +1,4 @@
-# Owns: a task's memory (one block, copied out of its command) and the order of the queue.
+# Owns: a task's memory (one block, copied from its command) and the order of the queue.
 # Runs on the engine thread.
 from libc.stdint cimport int32_t, uint64_t
 from libc.stdlib cimport free, malloc
@@ -10,7 +10,7 @@ from llamad.protocol.messages cimport RowRun, TaskCommand
 
 
 cdef Task *task_open(const TaskCommand *command) noexcept nogil:
-    """A task with its own copy of the command and of what follows it, or NULL without memory."""
+    """Return a task with its own copy of the command and its payload, or NULL if memory ran out."""
     cdef size_t n_prompt = <size_t>command.n_prompt * sizeof(int32_t)
     cdef size_t n_penalty = <size_t>max(command.n_penalty, 0) * sizeof(int32_t)
     cdef size_t n_bias = <size_t>command.n_bias * sizeof(llamad_bias)
@@ -43,7 +43,7 @@ cdef Task *task_open(const TaskCommand *command) noexcept nogil:
 
 
 cdef int task_has_rows(const Task *task, size_t n_row_bytes) noexcept nogil:
-    """Whether this process has the memory of all its rows."""
+    """Return whether this process has the memory of all rows of the task."""
     cdef const RowRun *run
     cdef const llamad_blob *blob
     cdef int32_t i
@@ -60,7 +60,7 @@ cdef int task_has_rows(const Task *task, size_t n_row_bytes) noexcept nogil:
 
 
 cdef const RowRun *task_run(const Task *task, int32_t i) noexcept nogil:
-    """The run that token i of the prompt is in, or NULL."""
+    """Return the run of rows that contains token i of the prompt, or NULL."""
     cdef int32_t k
     for k in range(task.command.n_runs):
         if task.runs[k].first <= i < task.runs[k].first + task.runs[k].n_rows:
@@ -73,8 +73,8 @@ cdef void task_close(Task *task) noexcept nogil:
 
 
 cdef void queue_add(Queue *queue, Task *task) noexcept nogil:
-    """By priority. Within one, clients take turns: the first task of each, then the second of each, and so on, so that
-    a client's many tasks delay its own."""
+    """Add a task, ordered by priority. Within a priority, clients take turns: the first task of each, then the second
+    of each, and so on, so that a client with many tasks delays only its own."""
     cdef Task **link = &queue.first
     cdef const Task *other = queue.first
     task.round = queue.round
@@ -91,7 +91,7 @@ cdef void queue_add(Queue *queue, Task *task) noexcept nogil:
 
 
 cdef void queue_take(Queue *queue, Task *task) noexcept nogil:
-    """The task has its slot: its round is the present one."""
+    """Remove a task that has got a slot, and make its round the current one."""
     queue_remove(queue, task)
     queue.round = max(queue.round, task.round) if queue.first != NULL else 0
 
@@ -113,7 +113,7 @@ cdef Task *queue_find(Queue *queue, uint64_t id) noexcept nogil:
 
 
 cdef int queue_has_group(const Queue *queue, uint64_t group) noexcept nogil:
-    """Returns whether a task of this group waits."""
+    """Return whether a task of this group waits."""
     cdef const Task *task = queue.first
     while task != NULL and task.command.group != group:
         task = task.next

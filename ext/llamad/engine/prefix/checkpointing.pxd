@@ -1,4 +1,4 @@
-# When checkpoints of a prefilling slot are made.
+# Decides when checkpoints of a prefilling slot are made.
 from libc.stdint cimport int32_t
 
 from llamad.engine.kv.slots cimport Slot

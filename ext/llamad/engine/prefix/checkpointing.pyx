@@ -1,10 +1,11 @@
-# Owns: when a checkpoint of a prefilling slot is made, and what goes for it. Runs on the engine thread, before each
-# batch. Makes none for memories that can be cut (slots.checkpoints.n_max is 0 then).
+# Owns: when a checkpoint of a prefilling slot is made, and what is dropped for it. Runs on the engine thread, before
+# each batch. Makes none for kinds of memory that can be truncated (slots.checkpoints.n_max is 0 then).
 #
-# A prompt is likely to come again up to a few places, and prefill halts there: at the end of its last message, where
-# the answer will begin; at the beginning of that message, which may be edited; and where an earlier prompt took
-# another way, so that the next fork there finds it. Ends of messages are tokens that end a generation. One is also
-# made where a conversation goes on, which costs no halt, and in the middle of long prompts, after any step.
+# A later prompt is likely to share this one up to a few places, and prefill stops there: at the end of its last
+# message, where the output begins; at the start of that message, which may be edited; and where an earlier prompt
+# differed, so that the next one that forks there finds a checkpoint. A token that ends a generation is the end of a
+# message. A checkpoint is also made where a conversation continues, which costs no stop, and in the middle of long
+# prompts, after any step.
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from llamad.base.system cimport now_us
@@ -20,10 +21,10 @@ from llamad.engine.state.engine_state cimport State
 from llamad.protocol.row_ids cimport run_floor
 
 
-# --- where ------------------------------------------------------------------------------------------------------
+# --- places -----------------------------------------------------------------------------------------------------
 
 cdef int32_t _message_end(const State *state, const Task *task, int32_t begin, int32_t end) noexcept nogil:
-    """Behind the last token of prompt[begin:end] that ends a message; 0 without one."""
+    """Return the index after the last token of prompt[begin:end] that ends a message; 0 if there is none."""
     cdef int32_t i = end - 1
     while i >= max(begin, 0):
         if state.table.is_eog(state.vocab, task.prompt[i]):
@@ -33,14 +34,15 @@ cdef int32_t _message_end(const State *state, const Task *task, int32_t begin, i
 
 
 cdef int _is_worth(const State *state, int32_t n, double cost_us) noexcept nogil:
-    """Whether a checkpoint costs less than to prefill n tokens again, where a GPU computes and both are known."""
+    """Return whether a checkpoint costs less than prefilling n tokens again; 1 without a GPU or while costs are
+    unknown."""
     if not state.plan.has_device or state.plan.best_token_us <= 0 or state.slots.checkpoints.us <= 0:
         return 1
     return n * state.plan.best_token_us >= state.slots.checkpoints.us + cost_us
 
 
 cdef void checkpointing_plan(State *state, Slot *slot, const Task *task, int32_t n_seen) noexcept nogil:
-    """The slot is about to prefill the task's prompt after what it holds; n_seen tokens of it were seen before."""
+    """Choose where the slot stops while it prefills the task's prompt, of which n_seen tokens were seen before."""
     cdef int32_t n_prompt = task.command.n_prompt, i, k = 0, n_last = slot.n_tokens
     cdef int32_t stops[STOPS_MAX]
     for i in range(STOPS_MAX):
@@ -64,8 +66,8 @@ cdef void checkpointing_plan(State *state, Slot *slot, const Task *task, int32_t
             k += 1
 
 
-cdef int _is_wanted(const State *state, const Slot *slot, int32_t n_since) noexcept nogil:
-    """Whether the slot stands where a checkpoint is wanted, n_since tokens after the one before."""
+cdef int _needs_one(const State *state, const Slot *slot, int32_t n_since) noexcept nogil:
+    """Return whether a checkpoint should be made here, n_since tokens after the previous one."""
     cdef int32_t i
     for i in range(STOPS_MAX):
         if slot.stops[i] == slot.n_tokens:
@@ -80,7 +82,7 @@ cdef int _is_wanted(const State *state, const Slot *slot, int32_t n_since) noexc
 # --- room -------------------------------------------------------------------------------------------------------
 
 cdef int _drop_oldest(State *state) noexcept nogil:
-    """The oldest checkpoint of all slots. Whether there was one."""
+    """Drop the oldest checkpoint of all slots. Return whether there was one."""
     cdef CheckpointList *items
     cdef CheckpointList *oldest = NULL
     cdef int32_t i, k, at = 0
@@ -100,8 +102,8 @@ cdef int _drop_oldest(State *state) noexcept nogil:
 
 
 cdef int _make_room(State *state, size_t n) noexcept nogil:
-    """Within the bound of all checkpoints, for which those of entries of the prompt cache go first, and within that
-    cache's own. Whether there is room for n bytes."""
+    """Make room for n bytes: within the limit of all checkpoints, for which those of prompt cache entries are dropped
+    first, and within the limit of that cache. Return whether there is room."""
     cdef size_t n_most = state.slots.checkpoints.bytes_max
     if n > n_most:
         return 0
@@ -118,7 +120,7 @@ cdef int _make_room(State *state, size_t n) noexcept nogil:
 # --- making -----------------------------------------------------------------------------------------------------
 
 cdef void checkpointing_add(State *state, Slot *slot) noexcept nogil:
-    """Makes one of what the slot holds now, if it has none of that yet and there is room."""
+    """Make a checkpoint of what the slot holds now, if it has none of that yet and there is room."""
     cdef CheckpointList *items = &slot.checkpoints
     cdef size_t n_state
     if state.slots.checkpoints.n_max == 0 or items.n and items.items[items.n - 1].n_tokens >= slot.n_tokens:
@@ -131,16 +133,16 @@ cdef void checkpointing_add(State *state, Slot *slot) noexcept nogil:
         checkpoint_make(&state.slots.checkpoints, items, state.table, state.ctx, slot.id, slot.n_tokens, n_state)
 
 
-cdef void _look(State *state, Slot *slot) noexcept nogil:
+cdef void _add_if_needed(State *state, Slot *slot) noexcept nogil:
     cdef const CheckpointList *items = &slot.checkpoints
     cdef int32_t n_last = items.items[items.n - 1].n_tokens if items.n else 0
-    if slot.n_tokens > n_last and _is_wanted(state, slot, slot.n_tokens - n_last):
+    if slot.n_tokens > n_last and _needs_one(state, slot, slot.n_tokens - n_last):
         checkpointing_add(state, slot)
 
 
 cdef void checkpointing_run(State *state) noexcept nogil:
-    """Makes what the prefilling slots want after their last step. While others decode, those that have no time left in
-    this turn go without."""
+    """Make the checkpoints that prefilling slots need after their last step. While other slots decode, those for which
+    no time is left in this turn are skipped."""
     cdef Slot *slot
     cdef int64_t t_start
     cdef int32_t i
@@ -153,4 +155,4 @@ cdef void checkpointing_run(State *state) noexcept nogil:
             continue
         slot.n_looked = slot.n_tokens
         if state.plan.n_decoding + state.plan.n_stalled == 0 or now_us() - t_start <= STATES_US_MAX:
-            _look(state, slot)
+            _add_if_needed(state, slot)

@@ -1,12 +1,13 @@
-# Owns: how a prefix gets from one slot's sequence to another's. Runs on the engine thread, at admission.
+# Owns: how a prefix is copied from one slot's sequence to another's. Runs on the engine thread, at admission.
 #
-# With a KV stream for each slot llama.cpp copies the whole buffer at the next decode, which pays only for long
-# prefixes. In a unified cache it only marks the cells, which then belong to both: positions are a property of the
-# cell, so neither slot may move them any more (kv/shared_cells.pyx).
+# If each slot has its own KV stream, llama.cpp copies the whole buffer at the next decode, which pays only for long
+# prefixes. In a unified cache it only marks the cells, which then belong to both. Positions are a property of the cell,
+# so neither slot may move them any more (kv/shared_cells.pyx).
 #
-# A sliding window's cache cannot be shared so: llama.cpp frees a cell that has left the window only if it belongs to
-# one sequence, and two that share their cells soon fill the cache. So there the slot gets a copy of the window, as a
-# partial state, and shares the cells of full attention alone. The same brings a slot to a checkpoint of the source.
+# The cache of a sliding window cannot be shared in this way: llama.cpp frees a cell that has left the window only if it
+# belongs to one sequence, and two sequences that share cells soon fill the cache. So the slot gets a copy of the
+# window, as a partial state, and shares only the cells of full attention. The same method moves a slot to a checkpoint
+# of the source.
 #
 # A recurrent state is copied only between the completions of one request, which all begin at the end of its prompt.
 from libc.stdint cimport int32_t, uint8_t, uint64_t
@@ -27,12 +28,12 @@ from llamad.protocol.blobs cimport pages_close, pages_open
 
 
 cdef int _is_sibling(const Slot *source, const Task *task) noexcept nogil:
-    """Returns whether the slot's last task was a completion of the same request."""
+    """Return whether the slot's last task was a completion of the same request."""
     return task.command.group != 0 and source.group == task.command.group
 
 
 cdef int32_t prefix_copy_reaches(Slots *slots, const Slot *source, const Task *task, int32_t n) noexcept nogil:
-    """Returns how many of the source's first n tokens a slot can take over for the task: n, fewer with a checkpoint, or
+    """Return how many of the source's first n tokens a slot can take over for the task: n, fewer with a checkpoint, or
     0. Changes nothing."""
     cdef int32_t n_cut
     if slots.group_n > 1 or not slots.can_share and not _is_sibling(source, task):
@@ -44,7 +45,7 @@ cdef int32_t prefix_copy_reaches(Slots *slots, const Slot *source, const Task *t
 
 
 cdef int32_t prefix_copy_gain(const Slots *slots, const Slot *source, const Task *task) noexcept nogil:
-    """Returns how many tokens a copy must save. The completions of one request share whatever there is."""
+    """Return how many tokens a copy must save. The completions of one request share whatever there is."""
     if _is_sibling(source, task):
         return 1
     if slots.n_cells == 0:
@@ -53,7 +54,7 @@ cdef int32_t prefix_copy_gain(const Slots *slots, const Slot *source, const Task
 
 
 cdef int _own_window(State *state, const Slot *slot) noexcept nogil:
-    """The cells of the slot's window become its own. Returns 0, or -1."""
+    """Give the slot its own cells for its window. Return 0, or -1."""
     cdef size_t n = state.table.state_size(state.ctx, slot.id, 1)
     cdef uint8_t *pages = pages_open(n) if n else NULL
     cdef int code = -1
@@ -66,7 +67,7 @@ cdef int _own_window(State *state, const Slot *slot) noexcept nogil:
 
 
 cdef int _cut(State *state, Slot *slot, const Slot *source, int32_t n, int32_t n_pos) noexcept nogil:
-    """The slot's sequence, which is the source's, becomes its first n tokens. Returns 0, or -1."""
+    """Truncate the slot's sequence, which is that of the source, to its first n tokens. Return 0, or -1."""
     cdef const Checkpoint *checkpoint
     if slot_can_cut(&state.slots, source, n) == n:
         if source.n_tokens > n and state.table.seq_rm(state.ctx, slot.id, n_pos, -1) != 1:
@@ -79,8 +80,8 @@ cdef int _cut(State *state, Slot *slot, const Slot *source, int32_t n, int32_t n
 
 
 cdef int prefix_copy(State *state, Slot *slot, const Slot *source, int32_t n) noexcept nogil:
-    """The slot's sequence becomes the source's first n tokens, as far as prefix_copy_reaches() says. Returns 0, or -1: the
-    slot is empty then."""
+    """Make the slot's sequence the source's first n tokens, where n is limited by prefix_copy_reaches(). Return 0, or
+    -1; then the slot is empty."""
     cdef Slots *slots = &state.slots
     cdef int32_t n_pos = slot_pos(slots, source, n)
     slot_clear(slots, slot)
@@ -89,7 +90,7 @@ cdef int prefix_copy(State *state, Slot *slot, const Slot *source, int32_t n) no
     slots.table.seq_cp(slots.ctx, source.id, slot.id)
     if slots.n_cells == 0 or slot_is_pending(slots, source):
         slot_set_pending(slots, slot)
-    slot.n_tokens = source.n_tokens  # from here on it holds something
+    slot.n_tokens = source.n_tokens  # from now on it holds tokens
     slot.n_pos = source.n_pos
     if _cut(state, slot, source, n, n_pos) < 0:
         slot_clear(slots, slot)

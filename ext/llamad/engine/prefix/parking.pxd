@@ -1,4 +1,4 @@
-# Idle prefixes that wait in host memory while other slots work.
+# Idle prefixes that wait in host memory while other slots run.
 from libc.stdint cimport int32_t, int64_t
 
 from llamad.engine.kv.slots cimport Slot

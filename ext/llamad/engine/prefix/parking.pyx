@@ -1,14 +1,14 @@
-# Owns: idle prefixes that wait in host memory while other slots work. Runs on the engine thread, between two steps.
+# Owns: idle prefixes that wait in host memory while other slots run. Runs on the engine thread, between two steps.
 #
 # In a unified cache llama.cpp computes attention over all cells up to the last one in use, so the prefixes of idle
-# slots make every other slot slower (H200, 1B: three conversations of 8,000 tokens take a fifth of one stream's speed).
-# So before a task takes cells, idle prefixes leave theirs. They are parked: the slot knows its tokens, and its state is
-# an entry of the prompt cache, from which the next task of the conversation, or an action on the slot, brings it back.
+# slots make every other slot slower (H200, 1B: three conversations of 8,000 tokens cost a fifth of one stream's speed).
+# So before a task takes cells, idle prefixes leave theirs. They are parked: the slot keeps its list of tokens, and its
+# state is an entry of the prompt cache, from which the next task of the conversation, or an action on the slot,
+# restores it.
 #
-# Saving a state takes as long as some hundred tokens, so it is done while the engine has nothing else to do, or, if it
-# had no time for that, before a task that runs alone. Its pages are locked while there is nothing else to do as well, so
-# that the conversation comes back many times as fast. A CPU's flash attention passes over cells of other sequences, so
-# nothing is parked there.
+# Saving a state takes as long as some hundred tokens. It is done while the engine is idle or, if there was no time for
+# that, before a task that runs alone. Its pages are also locked while the engine is idle, so that the conversation is
+# restored many times as fast. Flash attention on a CPU skips cells of other sequences, so nothing is parked there.
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from llamad.engine.costs.scheduler cimport PARK_IDLE_US, PARK_TOKENS_MIN
@@ -30,13 +30,13 @@ cdef int _is_candidate(const Slot *slot) noexcept nogil:
 
 
 cdef int _is_saved(const State *state, const Slot *slot) noexcept nogil:
-    """Returns whether the prompt cache has all that the slot holds."""
+    """Return whether the prompt cache has all that the slot holds."""
     cdef const CacheEntry *entry = cache_entry(&state.cache, slot.host_entry) if slot.host_entry else NULL
     return entry != NULL and entry.n_tokens == slot.n_tokens
 
 
 cdef int _save(State *state, Slot *slot) noexcept nogil:
-    """Returns whether the prompt cache has all that the slot holds now. What has no room there is not tried again."""
+    """Save the slot's state; return whether the prompt cache has it now. If there is no room, it is not tried again."""
     if slot.is_unsaved:
         return 0
     if not slot_is_pending(&state.slots, slot) or flush_pending(state, slot) == 0:
@@ -49,14 +49,14 @@ cdef void _park(State *state, Slot *slot) noexcept nogil:
     cdef int32_t n = slot.n_tokens
     cdef uint64_t entry = slot.host_entry
     slot_clear(&state.slots, slot)
-    state.slots.n_evicted -= <uint64_t>n  # it is not lost
+    state.slots.n_evicted -= <uint64_t>n  # the tokens are not lost
     slot.n_parked = n
     slot.host_entry = entry
 
 
 cdef void parking_run(State *state, const Slot *spared) noexcept nogil:
-    """A task has got the slot `spared`, and its prompt is about to be read: the idle prefixes of other slots leave their
-    cells. Those that are not saved yet stay if other tasks would have to wait for that."""
+    """Park the idle prefixes of other slots before the task in the slot `spared` is prefilled. Prefixes that are not
+    saved yet stay if other tasks would have to wait for that."""
     cdef Slot *slot
     cdef int32_t i, is_alone = 1
     if not _is_on(state):
@@ -70,7 +70,7 @@ cdef void parking_run(State *state, const Slot *spared) noexcept nogil:
             _park(state, slot)
 
 
-# --- while the engine rests -------------------------------------------------------------------------------------
+# --- while the engine is idle -----------------------------------------------------------------------------------
 
 cdef int _is_unlocked(const State *state, const Slot *slot) noexcept nogil:
     cdef const CacheEntry *entry = cache_entry(&state.cache, slot.host_entry) if slot.host_entry else NULL
@@ -78,8 +78,8 @@ cdef int _is_unlocked(const State *state, const Slot *slot) noexcept nogil:
 
 
 cdef Slot *_next(const State *state, int64_t *t_idle_us) noexcept nogil:
-    """Returns the slot whose prefix is to be saved next, or to have its pages locked, and since when all slots are idle;
-    or NULL."""
+    """Return the slot whose prefix is saved next, or whose pages are locked next, or NULL. t_idle_us becomes the time
+    since when all slots are idle."""
     cdef Slot *slot
     cdef Slot *chosen = NULL
     cdef int32_t i
@@ -97,7 +97,7 @@ cdef Slot *_next(const State *state, int64_t *t_idle_us) noexcept nogil:
 
 
 cdef int parking_save_next(State *state, int64_t now) noexcept nogil:
-    """Saves one prefix, or locks the pages of one, if all slots have been idle for long enough. Returns whether it did."""
+    """Save one prefix, or lock its pages, if all slots have been idle for long enough. Return whether it did."""
     cdef int64_t t_idle_us = 0
     cdef Slot *slot = _next(state, &t_idle_us)
     if slot == NULL or now - t_idle_us < PARK_IDLE_US:
@@ -110,17 +110,17 @@ cdef int parking_save_next(State *state, int64_t now) noexcept nogil:
 
 
 cdef int parking_timeout_ms(const State *state, int64_t now) noexcept nogil:
-    """Returns when to look again; -1: not before a command comes."""
+    """Return the time until the next save, in milliseconds; -1 if there is nothing to save."""
     cdef int64_t t_idle_us = 0
     if _next(state, &t_idle_us) == NULL:
         return -1
     return <int>max(<int64_t>0, (t_idle_us + PARK_IDLE_US - now) // 1000 + 1)
 
 
-# --- back -------------------------------------------------------------------------------------------------------
+# --- restoring --------------------------------------------------------------------------------------------------
 
 cdef void parking_return(State *state, Slot *slot) noexcept nogil:
-    """An action needs what the idle slot holds. If the prompt cache has lost it, the slot is empty."""
+    """Restore what the idle slot has parked, for an action. If the prompt cache has lost it, the slot is empty."""
     cdef uint64_t entry = slot.host_entry, session = slot.session
     cdef int32_t n = slot.n_parked
     if n == 0:

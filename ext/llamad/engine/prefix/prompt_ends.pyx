@@ -1,9 +1,9 @@
-# Owns: the logits at the end of a prompt that several completions of one request have (`n` > 1). Runs on the engine
+# Owns: the logits at the end of a prompt that several completions of one request share (`n` > 1). Runs on the engine
 # thread.
 #
-# The first completion reads the prompt. The others take its state over (prefix/copying.pyx) and sample their first token
-# from the same row, so that nothing is computed twice. The row is kept as long as a completion of the request runs or
-# waits: others may still be on their way.
+# The first completion prefills the prompt. The others take its state over (prefix/copying.pyx) and sample their first
+# token from the same row, so that nothing is computed twice. The row is kept while a completion of the request runs or
+# waits, because others may still arrive.
 from libc.stdint cimport int32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
@@ -22,14 +22,14 @@ cdef PromptEnd *_find(const State *state, uint64_t group) noexcept nogil:
 
 
 cdef int prompt_end_is_wanted(const State *state, const Slot *slot) noexcept nogil:
-    """Returns whether the slot is the first of several completions that reads their prompt."""
+    """Return whether the slot is the first of several completions to prefill their prompt."""
     if slot.state != SLOT_PREFILLING or slot.task.command.group == 0 or slot_is_recomputing(slot):
         return 0
     return _find(state, slot.task.command.group) == NULL
 
 
 cdef void _keep(State *state, const Slot *slot) noexcept nogil:
-    """Without memory there is no row: the others compute the prompt's last token again."""
+    """Keep the slot's row. If memory runs out there is none, and the others compute the prompt's last token again."""
     cdef size_t n = <size_t>state.n_vocab * sizeof(float)
     cdef PromptEnd *end = <PromptEnd *>calloc(1, sizeof(PromptEnd))
     if end != NULL:
@@ -44,7 +44,7 @@ cdef void _keep(State *state, const Slot *slot) noexcept nogil:
 
 
 cdef void prompt_ends_keep(State *state) noexcept nogil:
-    """The rows of a step are there, and nothing was sampled from them yet: sampling may change a row."""
+    """Keep the rows that others need. Call after the rows have arrived and before sampling, which may change a row."""
     cdef const Slot *slot
     cdef int32_t i
     if state.arrival.rows == NULL:
@@ -56,14 +56,14 @@ cdef void prompt_ends_keep(State *state) noexcept nogil:
 
 
 cdef const float *prompt_end_row(const State *state, const Task *task) noexcept nogil:
-    """Returns the row that the task's first token can be sampled from, or NULL."""
+    """Return the row from which the task's first token can be sampled, or NULL."""
     cdef const PromptEnd *end = _find(state, task.command.group) if task.command.group else NULL
     return end.row if end != NULL else NULL
 
 
 cdef int _is_running(State *state, const PromptEnd *end) noexcept nogil:
-    """Returns whether a slot has a completion of the request. Memories that cannot go back to the prompt's end get a
-    checkpoint there, before the completion goes on from it."""
+    """Return whether a slot has a completion of the request. Kinds of memory that cannot go back to the end of the
+    prompt get a checkpoint there, before the completion continues from it."""
     cdef Slot *slot
     cdef int32_t i, n = 0
     for i in range(state.slots.n):
@@ -77,7 +77,7 @@ cdef int _is_running(State *state, const PromptEnd *end) noexcept nogil:
 
 
 cdef void prompt_ends_run(State *state) noexcept nogil:
-    """After waiting tasks were admitted: rows that no completion can use any more are dropped."""
+    """Drop rows that no completion can use any more. Call after waiting tasks were admitted."""
     cdef PromptEnd **link = &state.prompt_ends
     cdef PromptEnd *end
     while link[0] != NULL:

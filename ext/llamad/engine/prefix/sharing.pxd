@@ -1,5 +1,5 @@
-# How a slot gets a prefix of a prompt without prefilling it: its own, or another slot's, busy or not, or one from the
-# prompt cache in host memory.
+# How a slot gets a prefix of a prompt without prefilling it: from what it holds, from another slot, busy or not, or
+# from the prompt cache in host memory.
 from libc.stdint cimport int32_t
 
 from llamad.engine.kv.slots cimport Slot, Slots

@@ -1,5 +1,5 @@
-# Owns: the prefix that an idle slot keeps for a new task, the one it takes over from another slot or from the prompt
-# cache instead, and which tasks wait for a slot that is prefilling theirs. Runs on the engine thread, at admission.
+# Owns: which prefix an idle slot keeps for a new task, or takes over from another slot or from the prompt cache, and
+# which tasks wait for a slot that is prefilling their prefix. Runs on the engine thread, at admission.
 from libc.stdint cimport int32_t, uint64_t
 
 from llamad.engine.prefix.checkpointing cimport checkpointing_plan
@@ -29,8 +29,8 @@ from llamad.protocol.row_ids cimport run_floor
 # --- waiting for a slot that prefills the same ------------------------------------------------------------------
 
 cdef int prefix_is_awaited(const Slots *slots, const Task *task) noexcept nogil:
-    """Whether the task still waits for what another slot is prefilling. Cheap: it runs for all waiting tasks, every
-    turn."""
+    """Return whether the task still waits for a prefix that another slot is prefilling. This must be cheap, because it
+    runs for all waiting tasks in every turn."""
     cdef const Slot *slot
     if task.held_n == 0:
         return 0
@@ -39,20 +39,20 @@ cdef int prefix_is_awaited(const Slots *slots, const Task *task) noexcept nogil:
 
 
 cdef int32_t _will_hold(const Slots *slots, const Slot *slot, const Task *task) noexcept nogil:
-    """How much of the task's prompt a prefilling slot will hold."""
+    """Return how much of the task's prompt a prefilling slot will hold."""
     cdef int32_t n_prompt = slot.n_prefill, n
     if not may_use(slot, task.command.owner):
         return 0
     n = span_common(&slot.adapters, &task.command.adapters, min(n_prompt, task.command.n_prompt - 1))
     n = common_prefix(slot.prefill, task.prompt, n)
     n = run_floor(task.prompt, n, task.command.n_prompt)
-    # A sliding window has lost what lies more than a compute batch before its end.
+    # A sliding window has lost what is more than a ubatch before its end.
     return n if slots.n_swa == 0 or n_prompt - n <= slots.n_swa_spare else 0
 
 
 cdef int prefix_should_wait(State *state, Task *task) noexcept nogil:
-    """Whether the task should wait for a slot that is prefilling a prefix of its prompt, because that is much more than
-    any slot holds now. A task that waits is judged again only when that slot is there, or has ended."""
+    """Return whether the task should wait for a slot that is prefilling a prefix of its prompt, because that is much
+    longer than what any slot holds now. A waiting task is checked again only when that slot has it, or has ended."""
     cdef Slots *slots = &state.slots
     cdef Slot *slot
     cdef Slot *source = NULL
@@ -85,8 +85,8 @@ cdef int prefix_should_wait(State *state, Task *task) noexcept nogil:
 
 cdef Slot *_source(Slots *slots, const Slot *slot, const Task *task, int32_t n_own, int32_t n_max,
                    int32_t *n_copied) noexcept nogil:
-    """The slot to copy from, which has enough more of the prompt's first n_max tokens than the chosen one, and how many;
-    or NULL. Changes nothing."""
+    """Return the slot to copy from, or NULL; n_copied becomes the number of tokens. It must hold enough more of the
+    prompt's first n_max tokens than the chosen slot. Changes nothing."""
     cdef Slot *other
     cdef Slot *best = NULL
     cdef int32_t i, n
@@ -103,7 +103,7 @@ cdef Slot *_source(Slots *slots, const Slot *slot, const Task *task, int32_t n_o
 
 
 cdef int32_t prefix_shared_running(Slots *slots, const Task *task) noexcept nogil:
-    """Returns how much of the prompt the task will have in cells of slots that run, so that it takes no room for it.
+    """Return how much of the prompt the task will have in cells of running slots, so that it needs no room for that.
     Changes nothing."""
     cdef const Slot *other
     cdef int32_t i, n, n_best = 0
@@ -122,13 +122,13 @@ cdef int32_t prefix_shared_running(Slots *slots, const Task *task) noexcept nogi
 # --- the prompt cache -------------------------------------------------------------------------------------------
 
 cdef int prefix_time_is_up(const State *state) noexcept nogil:
-    """Whether this turn has spent enough on states: the rest is for the next."""
+    """Return whether this turn has spent enough time on states; the rest waits for the next turn."""
     return state.cache.turn_us > STATES_US_MAX
 
 
 cdef int _is_cheap_to_save(const State *state, const Slot *slot, int32_t n) noexcept nogil:
-    """A GPU may prefill n tokens sooner than a state comes over the bus. What saving costs is tried once, while nothing
-    decodes; what prefill costs must be known."""
+    """Return whether saving pays: a GPU may prefill n tokens faster than a state is transferred. The cost of saving is
+    measured once, while nothing decodes; the cost of prefill must be known."""
     if state.plan.best_token_us <= 0:
         return 0
     if state.cache.n_saves == 0:
@@ -137,8 +137,8 @@ cdef int _is_cheap_to_save(const State *state, const Slot *slot, int32_t n) noex
 
 
 cdef int _is_worth_saving(const State *state, const Slot *slot, int32_t n_keep) noexcept nogil:
-    """Whether much would be lost if the slot kept only its first n_keep tokens: much that no other slot and no entry
-    holds."""
+    """Return whether many tokens would be lost if the slot kept only its first n_keep tokens: tokens that no other slot
+    and no cache entry holds."""
     cdef const Slots *slots = &state.slots
     cdef const Slot *other
     cdef int32_t i, n, n_held = n_keep
@@ -162,7 +162,7 @@ cdef int _is_worth_saving(const State *state, const Slot *slot, int32_t n_keep) 
 
 
 cdef void _save(State *state, Slot *slot, int32_t n_keep) noexcept nogil:
-    """Before the slot is cut to n_keep tokens or given to another prompt."""
+    """Save the slot if that pays, before it is truncated to n_keep tokens or given to another prompt."""
     if not _is_worth_saving(state, slot, n_keep):
         return
     if not slot_is_pending(&state.slots, slot) or flush_pending(state, slot) == 0:
@@ -170,7 +170,7 @@ cdef void _save(State *state, Slot *slot, int32_t n_keep) noexcept nogil:
 
 
 cdef int32_t prefix_evict_idle(State *state, const Slot *spared) noexcept nogil:
-    """Evicts the longest unused idle prefix and returns its tokens; 0 when no idle slot but `spared` holds any."""
+    """Evict the longest unused idle prefix. Return its length; 0 if no idle slot but `spared` holds any."""
     cdef Slot *slot = slots_oldest_idle(&state.slots, spared)
     cdef int32_t n
     if slot == NULL:
@@ -183,8 +183,8 @@ cdef int32_t prefix_evict_idle(State *state, const Slot *spared) noexcept nogil:
 
 
 cdef int prefix_make_room(State *state, const Slot *slot, int32_t n_tokens) noexcept nogil:
-    """In a unified cache, idle prefixes are evicted for a state as they are for a task; none where that would not be
-    enough. What the slot itself holds is counted as free. Whether there is room then."""
+    """Evict idle prefixes of a unified cache to make room for a state, but none if that would not be enough. What the
+    slot itself holds counts as free. Return whether there is room."""
     cdef Slots *slots = &state.slots
     if slots.n_cells and cells_busy(slots) + n_tokens > slots.n_cells:
         return 0
@@ -195,8 +195,8 @@ cdef int prefix_make_room(State *state, const Slot *slot, int32_t n_tokens) noex
 
 
 cdef int _restore(State *state, Slot *slot, uint64_t id, int32_t n) noexcept nogil:
-    """The slot's sequence becomes the entry's first n tokens. 0, or -1. The entry is pinned while states are saved to
-    make room for it."""
+    """Make the slot's sequence the entry's first n tokens. Return 0, or -1. The entry is pinned while states are saved
+    to make room for it."""
     cdef int has_room
     if flush_pending(state, slot) < 0:
         return -1
@@ -214,8 +214,7 @@ cdef int _restore(State *state, Slot *slot, uint64_t id, int32_t n) noexcept nog
 
 
 cdef int32_t _entry(const State *state, const Task *task, int32_t n_held, uint64_t *id) noexcept nogil:
-    """The entry to restore, which saves enough prefill beyond what slots hold, and how many of its tokens; 0 without
-    one."""
+    """Return how many tokens of which entry to restore; 0 if none saves enough prefill beyond what slots hold."""
     cdef int32_t n = cache_find(&state.cache, &state.slots, task, id), n_more = n - n_held
     if n_more < CACHE_TOKENS_MIN or RESTORE_PART * n_more < cache_entry(&state.cache, id[0]).n_tokens:
         return 0
@@ -223,14 +222,14 @@ cdef int32_t _entry(const State *state, const Task *task, int32_t n_held, uint64
 
 
 cdef void _keep(State *state, Slot *slot, int32_t n) noexcept nogil:
-    """A checkpoint is restored when nothing is pending."""
+    """Truncate the slot to n tokens. Nothing may be pending if that needs a checkpoint."""
     if state.slots.is_pending and slot_can_cut(&state.slots, slot, n) != n and flush_pending(state, slot) < 0:
         n = 0
     slot_keep(&state.slots, slot, n)
 
 
 cdef void _prepare(State *state, Slot *slot, const Task *task) noexcept nogil:
-    """The idle slot holds the longest prefix of the task's prompt that there is, and nothing else. The last token is
+    """Make the idle slot hold the longest available prefix of the task's prompt, and nothing else. The last token is
     left out: it is computed again for its logits, unless those were kept for this task."""
     cdef Slots *slots = &state.slots
     cdef int32_t n_max = task.command.n_prompt - (prompt_end_row(state, task) == NULL)
@@ -244,7 +243,7 @@ cdef void _prepare(State *state, Slot *slot, const Task *task) noexcept nogil:
             if _restore(state, slot, id, n_entry) == 0:
                 return
             n_moved = 0
-            # To make room for it other slots may have lost what they held, and this one too.
+            # Other slots, and this one, may have lost what they held to make room for it.
             n = slot_can_keep(slots, slot, min(slot_common(slot, task), n_max))
             source = _source(slots, slot, task, n, n_max, &n_copied)
         elif slot.n_tokens:
@@ -258,7 +257,7 @@ cdef void _prepare(State *state, Slot *slot, const Task *task) noexcept nogil:
 
 
 cdef int32_t _seen(const State *state, const Task *task) noexcept nogil:
-    """How much of the prompt a slot or an entry of the prompt cache begins with, whether or not it can be had."""
+    """Return how much of the prompt any slot or cache entry begins with, whether or not it can be used."""
     cdef int32_t i, n = 0
     if state.slots.checkpoints.n_max == 0:
         return 0
@@ -268,7 +267,7 @@ cdef int32_t _seen(const State *state, const Task *task) noexcept nogil:
 
 
 cdef void prefix_prepare(State *state, Slot *slot, const Task *task) noexcept nogil:
-    """Before the idle slot takes the task."""
+    """Prepare the idle slot for the task, before it takes it."""
     cdef int32_t n_seen = _seen(state, task)
     _prepare(state, slot, task)
     checkpointing_plan(state, slot, task, n_seen)
