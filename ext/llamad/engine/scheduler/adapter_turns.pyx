@@ -1,6 +1,6 @@
 # Owns: the turns of adapter sets. Runs on the engine thread, before each step. A decode computes with one set, and
-# another set makes llama.cpp build its graph anew, which takes as long as several tokens. So tasks with the same set
-# decode together, and a turn is as long as the others can wait for theirs, and several times as long as the change.
+# another set makes llama.cpp rebuild its graph, which takes as long as several tokens. So tasks with the same set
+# decode together, and a turn is as long as the others can wait for theirs, and several times as long as a change.
 from libc.stdint cimport int32_t, int64_t
 
 from llamad.base.system cimport load_int
@@ -16,7 +16,7 @@ cdef int _has_work(const Slot *slot) noexcept nogil:
 
 
 cdef int _is_first(const Slots *slots, int32_t i) noexcept nogil:
-    """Whether no slot before it wants the same set."""
+    """Return whether no slot before it needs the same set."""
     cdef int32_t k
     for k in range(i):
         if _has_work(&slots.items[k]) and (
@@ -27,7 +27,7 @@ cdef int _is_first(const Slots *slots, int32_t i) noexcept nogil:
 
 
 cdef int32_t _n_waiting(const AdapterTurns *turns, const Slots *slots) noexcept nogil:
-    """How many other sets are wanted."""
+    """Return how many other sets are needed."""
     cdef const Slot *slot
     cdef int32_t i, n = 0
     for i in range(slots.n):
@@ -38,7 +38,7 @@ cdef int32_t _n_waiting(const AdapterTurns *turns, const Slots *slots) noexcept 
 
 
 cdef void _look(AdapterTurns *turns, Slots *slots, Slot **oldest) noexcept nogil:
-    """Who wants the present set, and who has waited longest for another."""
+    """Find a slot that needs the current set, and the one that has waited longest for another."""
     cdef Slot *slot
     cdef int32_t i
     turns.slot = oldest[0] = NULL
@@ -53,7 +53,7 @@ cdef void _look(AdapterTurns *turns, Slots *slots, Slot **oldest) noexcept nogil
 
 
 cdef void turns_learn(AdapterTurns *turns, double cost_us) noexcept nogil:
-    """What the change of this step cost."""
+    """Learn what the change of adapters in this step cost."""
     cdef double cost = min(max(cost_us, 1.0), <double>ADAPTER_CHANGE_US_MAX)
     turns.change_us += RARE_LEARN_RATE * (cost - turns.change_us) if turns.change_us > 0 else cost
 
@@ -63,7 +63,7 @@ cdef double _turn_us(const AdapterTurns *turns, const Slots *slots) noexcept nog
 
 
 cdef void turns_choose(AdapterTurns *turns, Slots *slots, int64_t now) noexcept nogil:
-    """Slots whose turn it is not sit the step out (slot.sits_out)."""
+    """Choose the set for this step. Slots that need another one sit it out (slot.sits_out)."""
     cdef Slot *oldest
     cdef Slot *slot
     cdef int32_t i

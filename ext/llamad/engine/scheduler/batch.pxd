@@ -1,4 +1,4 @@
-# What goes into a step's batch: one token for each decoding slot, then prompt chunks up to the budget.
+# The contents of a step's batch: one token for each decoding slot, then prompt chunks up to the budget.
 from libc.stdint cimport int32_t, int64_t
 
 from llamad.base.function_table cimport llamad_batch

@@ -1,13 +1,13 @@
-# Owns: the batch and the budget of a step. Runs on the engine thread. Decides; what the slots hold is changed only
-# after the decode succeeded (loop.pyx).
+# Owns: the batch and the budget of a step. Runs on the engine thread. It only decides; the slots are updated after the
+# decode has succeeded (loop.pyx).
 #
-# The budget keeps the gap between a decoding slot's tokens bounded while prompts are prefilled. With no decoding
-# slot, a step is still so short that a vanished client or a new request is noticed soon. On the CPU, prefill_cpu.pyx
-# says how long prefill may take, and may give a step to prefill or to decoding alone. With a GPU, prefill beside
-# decoding slots is a decode of its own, and prefill_gpu.pyx says how large.
+# The budget bounds the gap between a decoding slot's tokens while prompts are prefilled. Even if no slot decodes, a
+# step is short enough that a vanished client or a new request is noticed soon. On the CPU, prefill_cpu.pyx says how
+# long prefill may take, and may give a step to prefill or to decoding alone. With a GPU, prefill beside decoding slots
+# is a separate decode, and prefill_gpu.pyx says how large it is.
 #
-# A prompt that is alone is cut at multiples of llama.cpp's own compute batch, because logits depend on the shapes
-# in which they were computed: an idle server gives the text that llama-server gives with the same -ub.
+# A prompt that is alone is cut at multiples of llama.cpp's ubatch, because logits depend on the shapes in which they
+# were computed: an idle server then gives the same text as llama-server with the same -ub.
 from libc.stdint cimport int8_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
@@ -31,7 +31,7 @@ from llamad.protocol.row_ids cimport ROW_NON_CAUSAL, run_length
 
 cdef int batch_init(Plan *plan, int32_t batch_max, int32_t ubatch, int32_t tokens_max, int32_t can_mix,
                     int32_t has_device, int32_t can_separate) noexcept nogil:
-    """0, or -1 without memory."""
+    """Return 0, or -1 if memory ran out."""
     cdef size_t n = 2 * <size_t>batch_max  # two decodes
     cdef size_t i
     memset(plan, 0, sizeof(Plan))
@@ -71,7 +71,7 @@ cdef void batch_free(Plan *plan) noexcept nogil:
 
 
 cdef int32_t _affordable(const Plan *plan, int32_t is_alone) noexcept nogil:
-    """Prompt tokens that this step has time for; 0 while their cost is not known."""
+    """Return how many prompt tokens this step has time for; 0 while their cost is unknown."""
     if plan.has_device:
         return prefill_gpu_tokens(plan, is_alone)
     if plan.prefill_token_us <= 0:
@@ -80,12 +80,12 @@ cdef int32_t _affordable(const Plan *plan, int32_t is_alone) noexcept nogil:
 
 
 cdef int32_t _unit(const Plan *plan) noexcept nogil:
-    """The smallest chunk of a prompt. Beside decoding slots its first token goes into their graph."""
+    """Return the smallest chunk of a prompt. Beside decoding slots, its first token joins their graph."""
     return FLASH_TILE + 1 if plan.n_decoding else FLASH_TILE
 
 
 cdef int32_t _budget(const Plan *plan, const Slot *first, int32_t is_alone) noexcept nogil:
-    """How many tokens this step may hold, decoding slots included. `first` is the prompt to go on with, if any."""
+    """Return how many tokens this step may hold, including decoding slots. `first` is the next prompt, if any."""
     cdef int32_t n = _budget_in_time(plan, first, is_alone)
     return max(plan.n_decoding, min(n, plan.tokens_cap)) if plan.tokens_cap else n
 
@@ -104,14 +104,14 @@ cdef int32_t _budget_in_time(const Plan *plan, const Slot *first, int32_t is_alo
 
 
 cdef int32_t _chunk(const Plan *plan, int32_t n_room, int32_t n_prompt, int32_t is_alone) noexcept nogil:
-    """How much of a prompt to prefill: all that is left of it, or enough to leave whole tiles; 0 for none. The odd
-    tokens cost as much as a tile, so they come first, where there is least to attend to."""
+    """Return how much of a prompt to prefill: all that is left of it, or enough to leave whole tiles; 0 for none. The
+    odd tokens cost as much as a tile, so they come first, where attention has the fewest cells."""
     cdef int32_t unit = _unit(plan), n_odd = n_prompt % unit
     if n_prompt <= n_room or is_alone:
         return min(n_prompt, n_room)
     if plan.has_device:
         if n_prompt <= n_room + n_room // 4 and n_prompt + plan.n_prefill_tokens + plan.n_decoding <= plan.batch_max:
-            return n_prompt  # a rest would cost a graph of its own
+            return n_prompt  # a rest would cost another graph
         return 0 if plan.n_prefill_tokens and n_room < plan.prefill_room // 2 else n_room
     if n_room < unit + n_odd:
         return n_room if plan.tokens_max or plan.n_prefill_tokens == 0 else 0
@@ -122,13 +122,13 @@ cdef int32_t _chunk(const Plan *plan, int32_t n_room, int32_t n_prompt, int32_t 
 
 
 cdef int _stays_alone(const Plan *plan, int32_t n_prompt) noexcept nogil:
-    """Whether a prompt that shares its step with another would be cut into pieces smaller than a tile: llama.cpp makes
-    the pieces of several prompts equally long. Where compute is slow, a graph for each costs nothing extra."""
+    """Return whether a prompt should not share its step with another, because llama.cpp makes the pieces of several
+    prompts equally long, and so smaller than a tile. If compute is slow, a graph for each costs nothing extra."""
     return n_prompt >= FLASH_TILE and plan.prefill_token_us > SLOW_TOKEN_US and not plan.has_device
 
 
 cdef void _stall_decoding(Plan *plan, Slots *slots) noexcept nogil:
-    """This step is for prefill alone."""
+    """Make this step one for prefill alone."""
     cdef int32_t i
     plan.n_stalled = plan.n_decoding + plan.n_deferred
     plan.n_decoding = 0
@@ -162,26 +162,26 @@ cdef void _add_padding(Plan *plan, const Slot *slot) noexcept nogil:
 
 
 cdef llamad_batch batch_part(const Plan *plan, int32_t begin, int32_t end) noexcept nogil:
-    """Some tokens of the batch as a batch."""
-    cdef llamad_batch part = plan.batch
-    part.n_tokens = end - begin
-    part.token += begin
-    part.pos += begin
-    part.n_seq_id += begin
-    part.seq_id += begin
-    part.output += begin
-    return part
+    """Return a range of the batch as a batch."""
+    cdef llamad_batch batch = plan.batch
+    batch.n_tokens = end - begin
+    batch.token += begin
+    batch.pos += begin
+    batch.n_seq_id += begin
+    batch.seq_id += begin
+    batch.output += begin
+    return batch
 
 
 cdef int _has_rows_next(const Slot *slot) noexcept nogil:
-    """Whether its prompt goes on with an image or a sound. With a GPU, decoding slots do not stall for those: each slot's
-    rows are a decode of their own, so that many prompts at once are read no sooner."""
+    """Return whether its prompt continues with an image or a sound. With a GPU, decoding slots do not stall for those:
+    each slot's rows are a separate decode, so prefilling many prompts at once would save no time."""
     return slot.prefill[slot.n_tokens] < 0
 
 
 cdef int32_t _choose_media(Plan *plan, Slot *slot, int32_t n_room) noexcept nogil:
-    """How many rows of an image or a sound are decoded in this step, before all else; of one slot in a step. Those that
-    see each other go together."""
+    """Choose how many rows of an image or a sound are decoded in this step, before everything else; only one slot has
+    rows in a step. Rows that see each other are not split."""
     cdef int32_t n
     if plan.media_slot != NULL:
         return 0
@@ -195,7 +195,7 @@ cdef int32_t _choose_media(Plan *plan, Slot *slot, int32_t n_room) noexcept nogi
 
 
 cdef void _choose_prompts(Plan *plan, Slots *slots) noexcept nogil:
-    """How much of which prompts is prefilled in this step."""
+    """Choose which prompts are prefilled in this step, and how much of each."""
     cdef int32_t n_left, n_prompt, n_media, turn, with_probs, n_outputs = PROMPT_OUTPUTS_MAX
     cdef int32_t n_chunks = 0, n_longest = 0
     cdef int32_t n_busy = plan.n_decoding + plan.n_deferred
@@ -231,7 +231,7 @@ cdef void _choose_prompts(Plan *plan, Slots *slots) noexcept nogil:
         if n_chunks and not padding_fits(plan, slots, n_chunks + 1, max(n_longest, slot.n_planned)):
             slot.n_planned = 0
             plan.is_put_off = 1
-            slot = order_next(&plan.order, slots)  # a shorter one may fit; this one is first before long
+            slot = order_next(&plan.order, slots)  # a shorter one may fit; this one will soon be first
             continue
         n_chunks += 1
         n_longest = max(n_longest, slot.n_planned)
@@ -239,7 +239,7 @@ cdef void _choose_prompts(Plan *plan, Slots *slots) noexcept nogil:
         order_count(&plan.order, slot, slot.n_planned)
         if with_probs:
             n_outputs -= slot.n_planned
-            plan.is_separate = 0  # it wants all its logits
+            plan.is_separate = 0  # it needs all its logits
         plan.n_prefill_tokens += slot.n_planned
         if slot.n_planned == 0 or _stays_alone(plan, slot.n_planned):
             break
@@ -247,8 +247,8 @@ cdef void _choose_prompts(Plan *plan, Slots *slots) noexcept nogil:
 
 
 cdef void _add_separate(Plan *plan, Slots *slots) noexcept nogil:
-    """All of the prompts but the last token of each, which joins the decoding slots: then a step's rows are those of
-    one token for each slot."""
+    """Add all prompt tokens except the last one of each prompt, which joins the decoding slots: so the rows of the step
+    are those of one token per slot."""
     cdef Slot *slot
     cdef int32_t i, k, end
     for i in range(slots.n):
@@ -264,17 +264,17 @@ cdef void _add_separate(Plan *plan, Slots *slots) noexcept nogil:
 
 
 cdef void _add_output(Plan *plan) noexcept nogil:
-    """A decode without any output is a graph of its own to llama.cpp's CUDA backend, which then launches the captured
-    graph of the decoding slots once more, regardless of what ran in between, and dies of an illegal instruction
-    (H200, CUDA 13; not with GGML_CUDA_DISABLE_GRAPHS=1). With an output it is another shape of the same graph, which
-    is captured anew."""
+    """Make sure that the decode has an output. llama.cpp's CUDA backend treats a decode without any output as a
+    separate graph, and then launches the captured graph of the decoding slots again, regardless of what ran in between,
+    and dies of an illegal instruction (H200, CUDA 13; not with GGML_CUDA_DISABLE_GRAPHS=1). With an output it is
+    another shape of the same graph, which is captured again."""
     if plan.has_device and plan.n_rows == 0 and plan.batch.n_tokens > plan.n_separate:
         plan.batch.output[plan.batch.n_tokens - 1] = 1
         plan.n_rows = 1
 
 
 cdef void batch_fill(Plan *plan, Slots *slots) noexcept nogil:
-    """Fills the batch, in ascending slot order: llama.cpp joins only such sequences into one graph."""
+    """Fill the batch in ascending slot order, because llama.cpp joins only such sequences into one graph."""
     cdef Slot *slot
     cdef int32_t i, k, n_prompt, with_probs
     plan.batch.n_tokens = plan.n_rows = plan.n_prefilling = plan.n_decoding = plan.n_deferred = 0
@@ -301,7 +301,7 @@ cdef void batch_fill(Plan *plan, Slots *slots) noexcept nogil:
     for i in range(slots.n):
         slot = &slots.items[i]
         if slot.is_filler:
-            # With an output, as a decoding slot has: the shape is the same then.
+            # It has an output like a decoding slot, so that the shape is the same.
             _add(plan, slot, 0, slot.n_pos + slot.n_planned, 1)
         elif slot.state == SLOT_DECODING and slot.n_planned:
             _add(plan, slot, slot.next_token, slot.n_pos, 1)
@@ -318,7 +318,7 @@ cdef void batch_fill(Plan *plan, Slots *slots) noexcept nogil:
 
 
 cdef void _learn_best(Plan *plan, double cost) noexcept nogil:
-    """A lower cost is believed at once, a higher one slowly, and the first of all not at all."""
+    """Learn the lowest cost: a lower one at once, a higher one slowly. The very first step is ignored."""
     plan.n_prefills = min(plan.n_prefills + 1, 3)
     if plan.n_prefills == 2 or cost < plan.best_token_us:
         plan.best_token_us = cost
@@ -327,10 +327,10 @@ cdef void _learn_best(Plan *plan, double cost) noexcept nogil:
 
 
 cdef void batch_learn(Plan *plan, int64_t decode_us, int64_t wait_us) noexcept nogil:
-    """What the step just decoded cost; wait_us of it after decode() had returned."""
+    """Learn from the cost of the last step; wait_us of it passed after decode() had returned."""
     cdef double cost, rate
     if plan.n_media:
-        return  # rows were computed meanwhile
+        return  # the time includes rows
     if plan.turns.is_new:
         turns_learn(&plan.turns, decode_us - plan.decode_step_us - plan.n_prefill_tokens * plan.prefill_token_us)
         return  # another graph was built
@@ -344,12 +344,12 @@ cdef void batch_learn(Plan *plan, int64_t decode_us, int64_t wait_us) noexcept n
             cost = <double>decode_us
             plan.decode_step_us += LEARN_RATE * (cost - plan.decode_step_us) if plan.decode_step_us > 0 else cost
         return
-    # A short tail of a prompt says more about overhead than about tokens.
+    # The cost of a short tail of a prompt is mostly overhead.
     if plan.n_prefill_tokens < FLASH_TILE and plan.prefill_token_us > 0:
         return
     cost = <double>decode_us - (plan.decode_step_us if plan.n_decoding else 0)
     cost = max(cost / (plan.n_prefill_tokens + plan.n_padding), 0.5)
     _learn_best(plan, cost)
-    # A GPU's first steps load code: a lower cost is believed sooner.
+    # The first steps of a GPU load code, so a lower cost is learned faster.
     rate = FALL_RATE if plan.has_device and cost < plan.prefill_token_us else LEARN_RATE
     plan.prefill_token_us += rate * (cost - plan.prefill_token_us) if plan.prefill_token_us > 0 else cost

@@ -1,4 +1,4 @@
-# Slots that get a token for the shape of the batch alone.
+# Slots that get a token only for the shape of the batch.
 from llamad.engine.kv.slots cimport Slots
 from llamad.engine.scheduler.plan cimport Plan
 

@@ -1,10 +1,10 @@
-# Owns: fillers, slots with nothing to decode that get a token all the same, which is removed after the decode. Runs
+# Owns: fillers. These are slots with nothing to decode that get a token anyway, which is removed after the decode. Runs
 # on the engine thread.
 #
-# With a KV stream for each slot llama.cpp makes a graph for every run of neighbours in the batch, and each reads all
-# weights again: holes between decoding slots are filled. And a GPU runs a graph that it has seen twice in the same
-# shape much faster (captured, launched as one): the number of streams is rounded up, and kept for some steps when it
-# falls, so that one stream more or less does not change the shape.
+# If each slot has its own KV stream, llama.cpp makes a graph for every run of adjacent slots in the batch, and each
+# graph reads all weights again. So gaps between decoding slots are filled. Also, a GPU runs a graph much faster once it
+# has seen it twice in the same shape (it is captured and launched as one). So the number of streams is rounded up, and
+# kept for some steps when it falls, so that one stream more or less does not change the shape.
 from libc.stdint cimport int32_t
 
 from llamad.engine.costs.scheduler cimport EXACT_STREAMS_MAX, FILL_GAP_MAX, SHAPE_KEEP_STEPS
@@ -14,7 +14,7 @@ from llamad.engine.scheduler.plan cimport Plan, plan_has_device, plan_has_media,
 
 
 cdef int32_t _cells(const Slots *slots, const Plan *plan) noexcept nogil:
-    """What the batch computes anyway for each of its slots."""
+    """Return how many cells the batch computes anyway for each of its slots."""
     cdef int32_t i, n = 0
     for i in range(slots.n):
         if plan_has_output(plan, &slots.items[i]):
@@ -38,7 +38,7 @@ cdef void _fill(Plan *plan, Slots *slots, int32_t first, int32_t end) noexcept n
 
 
 cdef int32_t _rounded(int32_t n) noexcept nogil:
-    """A number of streams as a batch should have it."""
+    """Return the number of streams, rounded up."""
     cdef int32_t step = 1
     if n > EXACT_STREAMS_MAX:
         step = 4 if n <= 32 else 8 if n <= 64 else 16
@@ -46,7 +46,7 @@ cdef int32_t _rounded(int32_t n) noexcept nogil:
 
 
 cdef int32_t _width(Plan *plan, int32_t n) noexcept nogil:
-    """How many streams the batch should have for n that are wanted."""
+    """Return how many streams the batch should have if n are needed."""
     cdef int32_t width = _rounded(n)
     if n > EXACT_STREAMS_MAX and width < plan.width <= width + plan.width // 4 and plan.n_kept < SHAPE_KEEP_STEPS:
         plan.n_kept += 1
@@ -87,7 +87,7 @@ cdef void fillers_choose(Plan *plan, Slots *slots) noexcept nogil:
 
 
 cdef void fillers_remove(const Plan *plan, Slots *slots) noexcept nogil:
-    """After the decode, when the slots hold what it added."""
+    """Remove the fillers' tokens. Call after the decode, when the slots are updated."""
     cdef Slot *slot
     cdef int32_t i
     if plan.n_fillers == 0:

@@ -1,10 +1,11 @@
-# Owns: padding, tokens after a step's prompt chunks, which are removed right after their decode. Runs on the engine
-# thread.
+# Owns: padding. These are tokens after a step's prompt chunks, which are removed right after their decode. Runs on the
+# engine thread.
 #
-# With a KV stream for each slot llama.cpp computes several prompts in one graph only as far as all of them go: the
-# rest of the longer ones is another graph, and so on, and prompts that are not in neighbouring slots have their own
-# in any case. To a GPU a graph is worth some hundred tokens, nearly all of it the host's work. So chunks are padded
-# to equal lengths where that is cheaper, and slots between them join. Tokens after a prompt cannot change its logits.
+# If each slot has its own KV stream, llama.cpp computes several prompts in one graph only up to the length of the
+# shortest: the rest of the longer ones is another graph, and so on, and prompts in slots that are not adjacent always
+# have separate graphs. On a GPU, a graph costs as much as some hundred tokens, and nearly all of that is the host's
+# work. So chunks are padded to equal lengths if that is cheaper, and slots between them join. Tokens after a prompt
+# cannot change its logits.
 from libc.stdint cimport INT32_MAX, int32_t
 
 from llamad.engine.costs.scheduler cimport (
@@ -16,19 +17,19 @@ from llamad.engine.kv.slots cimport SLOT_PREFILLING, Slot
 from llamad.engine.scheduler.plan cimport plan_has_media
 
 cdef enum:
-    GRAPHS_MAX = 64          # counted
+    GRAPHS_MAX = 64          # the most that are counted
 
 # Ways to pad.
 cdef enum Way:
-    WAY_EQUAL_JOINED = 0     # all equally long, slots between them too
+    WAY_EQUAL_JOINED = 0     # all equally long, including slots between them
     WAY_EQUAL = 1
-    WAY_COARSE = 2           # each to a multiple of a unit
+    WAY_COARSE = 2           # each to a multiple of a large unit
     WAY_FINE = 3
     WAY_NONE = 4
 
 
 cdef int32_t _graph_tokens(const Plan *plan) noexcept nogil:
-    """What a graph costs, in tokens."""
+    """Return the cost of a graph, in tokens."""
     if plan.best_token_us <= 0:
         return GRAPH_TOKENS_UNKNOWN
     return <int32_t>max(<double>GRAPH_TOKENS_MIN,
@@ -36,7 +37,7 @@ cdef int32_t _graph_tokens(const Plan *plan) noexcept nogil:
 
 
 cdef int32_t _count_graphs(Slots *slots, int32_t ubatch) noexcept nogil:
-    """How many graphs llama.cpp makes of the slots' n_left tokens, which are used up by this."""
+    """Return how many graphs llama.cpp makes of the slots' n_left tokens. Overwrites n_left."""
     cdef int32_t n = 0, first, end, least, i
     while n < GRAPHS_MAX:
         first = 0
@@ -57,14 +58,14 @@ cdef int32_t _count_graphs(Slots *slots, int32_t ubatch) noexcept nogil:
 
 
 ctypedef struct Chunks:
-    int32_t first            # the first and the last slot with one
+    int32_t first            # the first and the last slot with a chunk
     int32_t last
     int32_t n_longest
-    int32_t n_cells          # that attention is computed for in any case
+    int32_t n_cells          # cells for which attention is computed anyway
 
 
 cdef int32_t _padded(const Plan *plan, const Slots *slots, int32_t i, const Chunks *chunks, int32_t way) noexcept nogil:
-    """How many tokens a slot has with its padding."""
+    """Return how many tokens a slot has with its padding."""
     cdef const Slot *slot = &slots.items[i]
     cdef int32_t n = slot.n_chunk, unit = PADDING_UNIT_COARSE if way == WAY_COARSE else PADDING_UNIT_FINE, is_between
     if way == WAY_NONE:
@@ -77,7 +78,7 @@ cdef int32_t _padded(const Plan *plan, const Slots *slots, int32_t i, const Chun
 
 
 cdef int32_t _measure(const Plan *plan, Slots *slots, Chunks *chunks) noexcept nogil:
-    """The chunk of each slot in the decode that prefills. How many slots have one."""
+    """Set the chunk of each slot in the prefill decode. Return how many slots have one."""
     cdef Slot *slot
     cdef int32_t i, n = 0, n_cells = 0
     chunks.first = chunks.last = chunks.n_longest = 0
@@ -104,19 +105,19 @@ cdef int _can_pad(const Plan *plan, const Slots *slots) noexcept nogil:
 
 
 cdef int padding_fits(const Plan *plan, const Slots *slots, int32_t n, int32_t n_longest) noexcept nogil:
-    """Whether n prompts have room in the step when they are equally long, where that matters. What one graph holds is
-    never too much."""
+    """Return whether n prompts fit into the step if they are padded to equal length, or need no padding. What fits into
+    one graph is never too much."""
     if not _can_pad(plan, slots):
         return 1
     return n * (n_longest - plan.is_separate) <= max(plan.ubatch, plan.budget - plan.n_decoding)
 
 
 cdef void padding_choose(Plan *plan, Slots *slots) noexcept nogil:
-    """Chooses the cheapest way: fewer graphs against more tokens."""
+    """Choose the cheapest way to pad: fewer graphs against more tokens."""
     cdef Slot *slot
     cdef Chunks chunks
     cdef int32_t i, way, n_tokens, n_padded, cost, least = INT32_MAX, best = WAY_NONE
-    # A fixed budget holds for padding too.
+    # A fixed budget applies to padding too.
     cdef int32_t n_most = plan.budget - plan.n_decoding if plan.tokens_max else plan.batch_max
     plan.n_padding = plan.is_one_graph = 0
     if _measure(plan, slots, &chunks) < 2 or not _can_pad(plan, slots):
@@ -142,7 +143,7 @@ cdef void padding_choose(Plan *plan, Slots *slots) noexcept nogil:
 
 
 cdef void padding_remove(const Plan *plan, Slots *slots) noexcept nogil:
-    """After their decode and before any other."""
+    """Remove the padding, after its decode and before any other."""
     cdef const Slot *slot
     cdef int32_t i
     if plan.n_padding == 0:

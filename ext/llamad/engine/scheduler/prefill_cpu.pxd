@@ -1,4 +1,4 @@
-# Which slots have the next step where the CPU computes: the decoding ones, the prefilling ones, or both.
+# Decides which slots have the next step on a CPU: the decoding ones, the prefilling ones, or both.
 from llamad.engine.kv.slots cimport Slot, Slots
 from llamad.engine.scheduler.plan cimport Plan
 

@@ -1,12 +1,12 @@
-# Owns: whose turn a step is where the CPU computes. Runs on the engine thread; changes nothing but the plan.
+# Owns: whose turn a step is on a CPU. Runs on the engine thread; changes only the plan.
 #
-# A long prompt is prefilled beside the decoding slots, a chunk in each step: no step lacks a decoding slot's token,
-# and the gap between two of them is GAP_FACTOR times a step that only decodes. llama.cpp computes such a step in two
-# graphs, the first with the decoding slots and one token of the chunk.
+# A long prompt is prefilled beside the decoding slots, a chunk in each step: every step has a token of each decoding
+# slot, and the gap between two of them is GAP_FACTOR times a step that only decodes. llama.cpp computes such a step in
+# two graphs, the first with the decoding slots and one token of the chunk.
 #
-# For a short prompt that is a waste: the rest of it is less than a tile, and every decoded token delays all slots
+# For a short prompt that is inefficient: the rest of it is less than a tile, and every decoded token delays all slots
 # that wait for their first one. So while short prompts are prefilled, a step either decodes or prefills. The time
-# between two decoding steps grows with the number of slots that wait, up to CPU_STALL_US_MAX.
+# between two decoding steps grows with the number of waiting slots, up to CPU_STALL_US_MAX.
 from libc.stdint cimport int32_t
 
 from llamad.engine.costs.scheduler cimport (
@@ -17,13 +17,14 @@ from llamad.engine.kv.slots cimport SLOT_PREFILLING, Slot, Slots
 
 
 cdef int _is_short(const Plan *plan, const Slot *slot) noexcept nogil:
-    """Of the whole prompt, with what is prefilled of it already: else the end of every prompt would be short."""
+    """Return whether the prompt is short. Prefilled tokens count too, because otherwise the end of any prompt would be
+    short."""
     cdef int32_t n = slot.n_prefill - slot.n_begun
     return n <= SHORT_PROMPT_TOKENS_MAX and n * plan.prefill_token_us <= SHORT_PROMPT_US_MAX
 
 
 cdef double _stretched_us(const Plan *plan, const Slots *slots, double room_us) noexcept nogil:
-    """The time between two decoding steps while many slots wait."""
+    """Return the time between two decoding steps while many slots wait."""
     cdef int32_t i, n_short = 0
     for i in range(slots.n):
         if slots.items[i].state == SLOT_PREFILLING and _is_short(plan, &slots.items[i]):
@@ -32,9 +33,9 @@ cdef double _stretched_us(const Plan *plan, const Slots *slots, double room_us) 
 
 
 cdef int prefill_cpu_turn(Plan *plan, const Slots *slots, const Slot *first) noexcept nogil:
-    """Whose step this is, where `first` is the next to prefill; room_us becomes the time prefill may take in it.
-    After each decoding step comes at least one for prefill. Slots that all wait for a grammar or for their client
-    need none."""
+    """Return whose step this is; `first` is the next to prefill, and room_us becomes the time that prefill may take.
+    Each decoding step is followed by at least one prefill step. Slots that all wait for a grammar or for their client
+    need no step."""
     cdef int32_t n_slots = plan.n_decoding + plan.n_deferred
     cdef double step_us = plan.decode_step_us * (n_slots + 1) / (plan.n_decoded_last + 1), room_us, left_us
     plan.n_stalled = 0
@@ -48,18 +49,18 @@ cdef int prefill_cpu_turn(Plan *plan, const Slots *slots, const Slot *first) noe
     plan.n_stalled = n_slots
     left_us = max(0.0, _stretched_us(plan, slots, room_us) - plan.prefill_us)
     plan.room_us = min(plan.room_us, left_us)
-    # A tile is prefilled at once, also where it takes longer than a step should.
+    # A tile is prefilled at once, even if it takes longer than a step should.
     if plan.n_decoding == 0 or plan.prefill_us == 0 or left_us >= FLASH_TILE * plan.prefill_token_us:
         return TURN_PREFILL
     return TURN_DECODE
 
 
 cdef void prefill_cpu_learn(Plan *plan, double decode_us) noexcept nogil:
-    """What the step just decoded cost."""
+    """Learn from the cost of the last step."""
     if plan.n_prefill_tokens:
         plan.prefill_us = plan.prefill_us + decode_us if plan.n_stalled else 0
         return
-    # A step's cost depends on how many slots decode: what was learned is scaled to the number of now.
+    # The cost of a step depends on how many slots decode, so the learned cost is scaled to their number.
     plan.decode_step_us *= (plan.n_decoding + 1.0) / (plan.n_decoded_last + 1.0)
     plan.decode_step_us += LEARN_RATE * (decode_us - plan.decode_step_us) if plan.decode_step_us > 0 else decode_us
     plan.n_decoded_last = plan.n_decoding

@@ -1,4 +1,4 @@
-# How much is prefilled in a step where a GPU computes, and whether decoding slots wait for it.
+# Decides how much is prefilled in a step on a GPU, and whether decoding slots wait for it.
 from libc.stdint cimport int32_t, int64_t
 
 from llamad.engine.scheduler.plan cimport Plan

@@ -1,4 +1,4 @@
-# Sampling that a grammar makes long, taken out of the step: the grammar threads and their queue.
+# The grammar threads and their queue: sampling that takes too long for a step because of a grammar.
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from llamad.base.thread_pool cimport JobPool
@@ -8,12 +8,12 @@ cdef enum:
     GRAMMAR_THREADS = 2
 
 ctypedef struct GrammarPool:
-    JobPool jobs              # its mutex is also that of a slot's deferral, up to done
+    JobPool jobs              # its mutex also protects a slot's deferral, until it is done
     void *scratch[GRAMMAR_THREADS]
     int command_fd
-    int64_t work_fixed        # a test's allowance for each token, -1: by how busy the engine is
+    int64_t work_fixed        # a fixed allowance for each token, for tests; -1: adaptive
 
-    # Of the engine thread.
+    # Only for the engine thread.
     int32_t n_out             # slots that are deferred
     uint64_t n_deferred
     int64_t deferred_us

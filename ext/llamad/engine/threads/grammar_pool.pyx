@@ -1,9 +1,9 @@
-# Owns: the grammar threads and the sampling they finish. Everything but _on_taken, _run and _on_done runs on the engine
-# thread. The threads never see Python, and touch of a slot only what belongs to its sampling.
+# Owns: the grammar threads and the sampling that they finish. Everything but _on_taken, _run and _on_done runs on the
+# engine thread. The threads never see Python, and touch only the fields of a slot that belong to its sampling.
 #
-# In the step a grammar may do little work, because every slot waits for it. A slot whose grammar needs more leaves the
-# step with a copy of its logits, and sits out the steps until a grammar thread has sampled its token. First come, first
-# served; each token is bounded by the work its matcher has left.
+# In a step a grammar may do little work, because every slot waits for it. A slot whose grammar needs more leaves the
+# step with a copy of its logits, and sits out the following steps until a grammar thread has sampled its token. First
+# come, first served; the work for each token is bounded by what its matcher has left.
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free, malloc
 
@@ -34,8 +34,7 @@ cdef void _on_done(void *arg, Job *job) noexcept nogil:
 
 
 cdef GrammarPool *grammar_pool_start(int32_t n_vocab, int command_fd, int64_t work_fixed) noexcept nogil:
-    """The pool, or NULL without memory. Without threads, where the system gives none, every token is sampled in its
-    step."""
+    """Return the pool, or NULL if memory ran out. If the system refuses threads, every token is sampled in its step."""
     cdef GrammarPool *pool = <GrammarPool *>calloc(1, sizeof(GrammarPool))
     cdef int32_t i
     if pool == NULL:
@@ -64,7 +63,7 @@ cdef void _free(GrammarPool *pool) noexcept nogil:
 
 
 cdef void grammar_pool_stop(GrammarPool *pool) noexcept nogil:
-    """The engine thread has ended, and with it every task."""
+    """Stop the threads and free the pool, after the engine thread has ended with every task."""
     if pool != NULL:
         job_pool_stop(&pool.jobs)
         _free(pool)
@@ -73,7 +72,7 @@ cdef void grammar_pool_stop(GrammarPool *pool) noexcept nogil:
 # --- in the step ----------------------------------------------------------------------------------------------
 
 cdef int64_t _allowance(const GrammarPool *pool, const Slots *slots, int32_t n_matchers) noexcept nogil:
-    """For each of the grammars in this step."""
+    """Return the work that each grammar may do in this step."""
     cdef int32_t i, n_active = 0
     if pool.jobs.threads.n == 0:
         return -1
@@ -85,7 +84,7 @@ cdef int64_t _allowance(const GrammarPool *pool, const Slots *slots, int32_t n_m
 
 
 cdef void grammar_pool_begin(GrammarPool *pool, Slots *slots, const int32_t *outputs, int32_t n) noexcept nogil:
-    """Before a step is sampled: how much its grammars may do."""
+    """Set the allowances of the grammars. Call before a step is sampled."""
     cdef int32_t i, n_matchers = 0
     cdef int64_t work
     for i in range(n):
@@ -99,7 +98,7 @@ cdef void grammar_pool_begin(GrammarPool *pool, Slots *slots, const int32_t *out
 
 
 cdef void grammar_pool_add(GrammarPool *pool, Slot *slot) noexcept nogil:
-    """After a step is sampled: a slot whose grammar needs more work joins the queue."""
+    """Put a slot whose grammar needs more work into the queue. Call after a step is sampled."""
     if not slot.deferral:
         return
     slot.deferred.owner = slot
@@ -121,7 +120,7 @@ cdef void _take_back(GrammarPool *pool, Slot *slot) noexcept nogil:
 
 
 cdef Slot *grammar_pool_next(GrammarPool *pool, Slots *slots) noexcept nogil:
-    """A slot that has its token and is the engine's again; or NULL."""
+    """Return a slot that has got its token and belongs to the engine again, or NULL."""
     cdef int32_t i
     if pool.n_out:
         for i in range(slots.n):
@@ -132,7 +131,7 @@ cdef Slot *grammar_pool_next(GrammarPool *pool, Slots *slots) noexcept nogil:
 
 
 cdef void grammar_pool_drop(GrammarPool *pool, Slot *slot) noexcept nogil:
-    """The slot's task ends: it leaves the queue, or its sampling is cancelled and soon over."""
+    """Remove the slot from the queue, or cancel its sampling and wait, because its task ends."""
     if not load_int(&slot.deferral):
         return
     job_pool_lock(&pool.jobs)

@@ -1,10 +1,10 @@
-/* Rows of logits that are read while a GPU is still sending them.
+/* Reads rows of logits while a GPU is still sending them.
  *
- * Owns: the sentinel. Sampler threads; touches nothing but its arguments.
+ * Owns: the sentinel. Runs on sampler threads; touches nothing but its arguments.
  *
- * A row that has been read is filled with a sentinel, a NaN that no GPU computes. The GPU overwrites it some time
- * after the next decode has returned, in whatever order its bus likes: a row is complete once no sentinel is left in
- * it. Should a model compute exactly this NaN, the row is taken when the whole transfer is known to be over.
+ * A row that has been read is filled with a sentinel, a NaN that no GPU computes. The GPU overwrites it some time after
+ * the next decode has returned, in any order. A row is complete once no sentinel is left in it. If a model should
+ * compute exactly this NaN, the row is taken when the whole transfer is known to be over.
  */
 #ifndef LLAMAD_LOGITS_ARRIVAL_H
 #define LLAMAD_LOGITS_ARRIVAL_H
@@ -31,9 +31,9 @@ static inline int arrival_has_sentinel(const float *row, int32_t n) {
     return any != 0;
 }
 
-/* Returns when the whole row is there, with the maxima of its pieces (topk.h), for which it has to be read anyway. Or 0
- * and no maxima, when `is_over` says that all rows are there. Spins until `patience_us` (a time), then naps between
- * looks. */
+/* Waits until the whole row has arrived and returns 1, with the maxima of its pieces (topk.h), because it has to be
+ * read anyway. Returns 0 and no maxima if `is_over` is set, which means that all rows have arrived. Spins until the
+ * time `patience_us`, then sleeps between checks. */
 static inline int arrival_await(const float *row, int32_t n, float *maxima, const int32_t *is_over,
                                 int64_t patience_us) {
     int32_t n_spins = 0;
@@ -43,14 +43,14 @@ static inline int arrival_await(const float *row, int32_t n, float *maxima, cons
             if (load_int(is_over)) return 0;
             if (++n_spins % ARRIVAL_SPINS == 0 && now_us() > patience_us) sleep_us(ARRIVAL_NAP_US);
             relax();
-            __asm__ volatile("" ::: "memory"); /* look again */
+            __asm__ volatile("" ::: "memory"); /* read the row again */
         }
     }
     __atomic_thread_fence(__ATOMIC_ACQUIRE);
     return 1;
 }
 
-/* Returns when `is_over` says that all rows are there. Spins until `patience_us`, then naps between looks. */
+/* Waits until `is_over` is set. Spins until the time `patience_us`, then sleeps between checks. */
 static inline void arrival_await_all(const int32_t *is_over, int64_t patience_us) {
     for (int32_t n_spins = 1; !load_int(is_over); n_spins++) {
         if (n_spins % ARRIVAL_SPINS == 0 && now_us() > patience_us) sleep_us(ARRIVAL_NAP_US);

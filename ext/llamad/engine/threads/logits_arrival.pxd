@@ -1,4 +1,4 @@
-# Rows of logits that sampler threads read while a GPU is still sending them (logits_arrival.h says how).
+# Rows of logits that sampler threads read while a GPU is still sending them (see logits_arrival.h).
 from libc.stdint cimport int8_t, int32_t, int64_t
 
 cdef extern from "llamad/engine/threads/logits_arrival.h" nogil:
@@ -11,14 +11,14 @@ cdef enum:
     ARRIVAL_SIZES = 16
 
 ctypedef struct LogitsArrival:
-    float *rows              # where llama.cpp has the GPU write; NULL: not known
+    float *rows              # the buffer to which the GPU writes; NULL: unknown
     int8_t *has_sentinels    # one for each row
-    int32_t n_rows           # that llama.cpp keeps room for from the beginning on; 0: off
+    int32_t n_rows           # rows for which llama.cpp always keeps room; 0: off
     int32_t n_vocab
     int32_t is_over          # the GPU has sent everything
-    int64_t patience_us      # until when threads spin
-    double prefill_us[ARRIVAL_SIZES]  # what a step with prompts took: of 1 token, 2, up to 4, ...; 0: not known
-    int8_t is_steady[ARRIVAL_SIZES]   # and the last one took about as long as expected
+    int64_t patience_us      # the time until which threads spin
+    double prefill_us[ARRIVAL_SIZES]  # time of a step with prompts: of 1 token, 2, up to 4, ...; 0: unknown
+    int8_t is_steady[ARRIVAL_SIZES]   # the last such step took about as long as expected
 
 cdef int arrival_init(LogitsArrival *arrival, int32_t n_rows, int32_t n_vocab) noexcept nogil
 cdef void arrival_free(LogitsArrival *arrival) noexcept nogil

@@ -10,23 +10,23 @@ cdef enum:
     AWAITED_MAX = 512        # indices that can be awaited one by one
 
 ctypedef struct SamplerPool:
-    Threads threads          # not counting the caller
+    Threads threads          # without the caller
     int32_t stopping
-    int64_t from_us          # when this round has something to do; 0: already
-    int64_t alert_us         # when the next round is likely to begin, less a little; 0: not known
+    int64_t from_us          # the time from which this round has work; 0: now
+    int64_t alert_us         # a little before the next round is likely to begin; 0: unknown
     WorkFn fn
-    AfterFn after            # what the same thread has left to do for an index it has done; NULL: nothing
+    AfterFn after            # called by the same thread after an index is done; NULL: nothing
     void *arg
     int32_t n
     int32_t round
-    int32_t next             # the next index to take, less n
+    int32_t next             # the next index to take, minus n
     int32_t n_done
-    int32_t n_after          # indices with nothing left to do
-    int32_t stamp            # of this round: set before an index can be taken, unlike `round`, which wakes threads
+    int32_t n_after          # indices whose `after` is done too
+    int32_t stamp            # number of this round; set before an index can be taken, while `round` wakes threads
     int32_t done[AWAITED_MAX]  # the stamp of the round in which an index was last done
-    int32_t bell             # changes whenever sleepers should look again
+    int32_t bell             # changes whenever sleeping threads should check again
     int32_t n_sleeping
-    int32_t n_seats          # threads that this round, or the alerted one, is for, the caller's included
+    int32_t n_seats          # threads that take part in this round or the alerted one, with the caller
 
 cdef SamplerPool *sampler_pool_start(int32_t n_threads) noexcept nogil
 cdef void sampler_pool_stop(SamplerPool *pool) noexcept nogil

@@ -1,13 +1,13 @@
-# Owns: the sampler threads. The engine thread alone begins and ends rounds, and takes part in them, so that a pool of
-# one has no threads at all. The threads never see Python.
+# Owns: the sampler threads. Only the engine thread begins and ends rounds, and it takes part in them, so that a pool of
+# one has no threads. The threads never see Python.
 #
-# A round is short: 64 rows on 8 threads take less time than waking 8 threads does. So where the engine waits for a
-# GPU it begins the round early and says from when on there is something to do: the threads sleep until then. Where
-# even that is too late, because decode() returns only when all is nearly done, it alerts them before. Where the CPU
-# computes, the cores are llama.cpp's, and no thread wakes early.
+# A round is short: 64 rows on 8 threads take less time than waking 8 threads. So if the engine waits for a GPU, it
+# begins the round early and says from when on there is work: the threads sleep until then. If even that is too late,
+# because decode() returns only when everything is nearly done, it alerts them before. On a CPU the cores belong to
+# llama.cpp, and no thread wakes early.
 #
-# Indices can be awaited one by one. What an index leaves to do (`after`) is awaited only by the next round and by
-# sampler_pool_drain.
+# Indices can be awaited one by one. Only the next round and sampler_pool_drain() wait for what is left to do for an
+# index (`after`).
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 
@@ -19,12 +19,12 @@ from llamad.base.thread_pool cimport threads_join, threads_start
 from llamad.engine.costs.sampler cimport ALERT_SPIN_US, SPINS_BEFORE_YIELD
 
 cdef enum:
-    CLOSED = 0               # `next` between two rounds: a late thread finds nothing
+    CLOSED = 0               # `next` between two rounds, so that a late thread finds nothing
 
 
 cdef int _take_one(SamplerPool *pool, int32_t worker) noexcept nogil:
-    """Whether there was something to do."""
-    # Below 0: the index counted from the round's end. A thread that reads it late cannot take it for a later round's.
+    """Take an index and do its work. Return whether there was one."""
+    # Below 0 it counts from the end of the round, so that a late thread cannot take it for an index of a later round.
     cdef int32_t index = fetch_add_int(&pool.next, 1)
     if index >= 0:
         return 0
@@ -46,7 +46,7 @@ cdef void _sleep(SamplerPool *pool, int32_t bell, int64_t timeout_us) noexcept n
 
 
 cdef int64_t _nap_us(const SamplerPool *pool, int32_t seat) noexcept nogil:
-    """How long a thread may sleep between two rounds; -1: until the bell."""
+    """Return how long a thread may sleep between two rounds; -1: until the bell rings."""
     cdef int64_t alert_us = load_time(&pool.alert_us), now = now_us()
     if alert_us == 0 or seat >= load_int(&pool.n_seats) or now > alert_us + ALERT_SPIN_US:
         return -1
@@ -78,7 +78,7 @@ cdef void _await_round(SamplerPool *pool, int32_t seat, int32_t seen) noexcept n
 
 cdef void _work(void *arg, int32_t index) noexcept nogil:
     cdef SamplerPool *pool = <SamplerPool *>arg
-    cdef int32_t seat = index + 1, seen = 0  # the caller has the first
+    cdef int32_t seat = index + 1, seen = 0  # the caller has seat 0
     be_punctual()
     while True:
         _await_round(pool, seat, seen)
@@ -96,7 +96,7 @@ cdef void _ring(SamplerPool *pool) noexcept nogil:
 
 
 cdef SamplerPool *sampler_pool_start(int32_t n_threads) noexcept nogil:
-    """A pool of n_threads including the caller, or NULL. Fewer threads if the system refuses some."""
+    """Return a pool of n_threads including the caller, or NULL. It has fewer threads if the system refuses some."""
     cdef SamplerPool *pool = <SamplerPool *>calloc(1, sizeof(SamplerPool))
     if pool == NULL:
         return NULL
@@ -119,7 +119,7 @@ cdef int32_t sampler_pool_count(const SamplerPool *pool) noexcept nogil:
 
 
 cdef void sampler_pool_alert(SamplerPool *pool, int32_t n, int64_t from_us) noexcept nogil:
-    """Between two rounds: the next one is for n indices, and likely to begin soon after this time."""
+    """Announce that the next round has n indices and is likely to begin soon after this time. Call between rounds."""
     if pool.threads.n:
         store_int(&pool.n_seats, min(n + 1, sampler_pool_count(pool)))
         store_time(&pool.alert_us, from_us)
@@ -128,10 +128,10 @@ cdef void sampler_pool_alert(SamplerPool *pool, int32_t n, int64_t from_us) noex
 
 cdef void sampler_pool_begin(SamplerPool *pool, WorkFn fn, AfterFn after, void *arg, int32_t n,
                              int64_t from_us) noexcept nogil:
-    """Has fn(arg, i, worker) called for every i below n, from that time on; 0: at once. sampler_pool_end() must
-    follow."""
+    """Start a round that calls fn(arg, i, worker) for every i below n, from the time from_us on; 0: at once.
+    sampler_pool_end() must follow."""
     sampler_pool_drain(pool)
-    # A late thread of the last round may take an index of this one: all it needs is there before `next` is.
+    # A late thread of the last round may take an index of this one, so everything it needs is set before `next`.
     pool.fn = fn
     pool.after = after
     pool.arg = arg
@@ -149,7 +149,7 @@ cdef void sampler_pool_begin(SamplerPool *pool, WorkFn fn, AfterFn after, void *
 
 
 cdef void sampler_pool_hurry(SamplerPool *pool) noexcept nogil:
-    """There is something to do now, whatever was expected."""
+    """Tell the threads that there is work now, whatever was expected."""
     if load_time(&pool.from_us):
         store_time(&pool.from_us, 0)
         if pool.n > 1 and pool.threads.n:
@@ -163,12 +163,12 @@ cdef void _pause(int32_t i) noexcept nogil:
 
 
 cdef int sampler_pool_is_done(const SamplerPool *pool, int32_t index) noexcept nogil:
-    """Of an index below AWAITED_MAX, in this round."""
+    """Return whether an index below AWAITED_MAX is done in this round."""
     return load_int(&pool.done[index]) == pool.stamp
 
 
 cdef void sampler_pool_await(SamplerPool *pool, int32_t index) noexcept nogil:
-    """Returns when an index is done, and takes part meanwhile."""
+    """Wait until an index is done, and take part meanwhile."""
     cdef int32_t i = 0
     while not sampler_pool_is_done(pool, index):
         if load_int(&pool.next) >= 0 or not _take_one(pool, 0):
@@ -177,7 +177,7 @@ cdef void sampler_pool_await(SamplerPool *pool, int32_t index) noexcept nogil:
 
 
 cdef void sampler_pool_end(SamplerPool *pool) noexcept nogil:
-    """Takes part, from now on at the latest, and returns when all calls have returned."""
+    """Take part in the round, and wait until all calls have returned."""
     cdef int32_t i = 0
     sampler_pool_hurry(pool)
     while _take_one(pool, 0):
@@ -189,7 +189,7 @@ cdef void sampler_pool_end(SamplerPool *pool) noexcept nogil:
 
 
 cdef void sampler_pool_drain(SamplerPool *pool) noexcept nogil:
-    """After the end of a round: returns when no thread has anything left to do for it."""
+    """Wait until no thread has anything left to do for a round that has ended."""
     cdef int32_t i = 0
     while load_int(&pool.n_after) < pool.n:
         i += 1
@@ -197,6 +197,6 @@ cdef void sampler_pool_drain(SamplerPool *pool) noexcept nogil:
 
 
 cdef void sampler_pool_run(SamplerPool *pool, WorkFn fn, void *arg, int32_t n) noexcept nogil:
-    """Calls fn(arg, i, worker) for every i below n and returns when all have returned."""
+    """Call fn(arg, i, worker) for every i below n and wait until all have returned."""
     sampler_pool_begin(pool, fn, NULL, arg, n, 0)
     sampler_pool_end(pool)

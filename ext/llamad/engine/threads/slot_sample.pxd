@@ -1,4 +1,4 @@
-# How one slot's next token is sampled: sampler, grammar, probabilities.
+# Samples the next token of one slot: sampler, grammar, probabilities.
 from libc.stdint cimport int32_t
 
 from llamad.engine.kv.slots cimport Slot

@@ -1,8 +1,8 @@
-# Owns: sampling one slot's token, on a sampler thread, and the rest of it on a grammar thread (grammar_pool.pyx) where
-# the grammar takes long. Must not touch any other slot.
+# Owns: sampling one slot's token, on a sampler thread; a grammar thread (grammar_pool.pyx) finishes it if the grammar
+# takes long. Must not touch any other slot.
 #
-# As in llama.cpp's programs, a grammar judges the sampled token first; only when it refuses are all tokens that do
-# not fit ruled out, and the chain runs again, with its next random number.
+# As in llama.cpp's programs, a grammar checks the sampled token first. Only if it refuses the token, all tokens that do
+# not fit are masked, and the chain runs again, with its next random number.
 from libc.stdint cimport int32_t
 from libc.stdlib cimport malloc
 from libc.string cimport memcpy
@@ -16,25 +16,25 @@ from llamad.grammar.grammar cimport (
 )
 from llamad.protocol.messages cimport SAMPLED_END, SAMPLED_STUCK, SAMPLED_TOO_MUCH
 
-# What sampling under a grammar does next. Each stage ends with one call that may have to be made later, and changes
-# nothing before it.
+# The next stage of sampling under a grammar. Each stage ends with one call that may have to be repeated later, and
+# changes nothing before it.
 cdef enum Stage:
-    STAGE_JUDGE = 0           # the first sample
-    STAGE_MASK = 1            # it does not fit: rule out all that does not, and sample again
-    STAGE_JUDGE_AGAIN = 2     # biases may have ruled out all that the grammar leaves; then the second means nothing
-    STAGE_NOTHING = 3         # nothing fits: is the text complete?
+    STAGE_JUDGE = 0           # check the first sample
+    STAGE_MASK = 1            # it does not fit: mask all tokens that do not, and sample again
+    STAGE_JUDGE_AGAIN = 2     # check again: biases may exclude all tokens that the grammar allows
+    STAGE_NOTHING = 3         # no token fits: check whether the text is complete
     STAGE_ACCEPT = 4
     STAGE_DONE = 5
 
 
 cdef void _sample(Slot *slot, void *scratch) noexcept nogil:
-    """The probabilities are taken at once: they are read from this thread's scratch."""
+    """Sample a token. Its probabilities are copied at once, because they are in this thread's scratch memory."""
     slot.sampled = sampler_sample(slot.sampler, slot.logits, scratch)
     probs_after(&slot.probs, slot.sampler, slot.logits, slot.sampled)
 
 
 cdef int32_t _take_stage(Slot *slot, void *scratch) noexcept nogil:
-    """What the grammar answers, with the stage after this one set unless that is an error."""
+    """Run the current stage and set the next one. Return the grammar's code; on an error the stage stays."""
     cdef int32_t code
     if slot.sample_stage == STAGE_JUDGE or slot.sample_stage == STAGE_JUDGE_AGAIN:
         code = matcher_allows(slot.matcher, slot.sampled)
@@ -62,7 +62,7 @@ cdef int32_t _take_stage(Slot *slot, void *scratch) noexcept nogil:
 
 
 cdef int32_t _take_stages(Slot *slot, void *scratch) noexcept nogil:
-    """0: done. LLAMAD_GRAMMAR_E_LATER: not within the matcher's allowance."""
+    """Run all stages. Return 0, or LLAMAD_GRAMMAR_E_LATER if the matcher's allowance was not enough."""
     cdef int32_t code
     while slot.sample_stage != STAGE_DONE:
         code = _take_stage(slot, scratch)
@@ -75,14 +75,14 @@ cdef int32_t _take_stages(Slot *slot, void *scratch) noexcept nogil:
 
 
 cdef void slot_sample_rest(Slot *slot, void *scratch) noexcept nogil:
-    """Goes on where slot_sample stopped, with all the work that the matcher has left."""
+    """Continue where slot_sample() stopped, with all the work that the matcher has left."""
     matcher_set_allowance(slot.matcher, -1)
     _take_stages(slot, scratch)
 
 
 cdef int slot_take_row(Slot *slot, const float *row, int32_t n_vocab) noexcept nogil:
-    """The slot gets its own copy of a row, because the next decode overwrites the context's. Returns 0, or -1 without
-    memory."""
+    """Give the slot its own copy of a row, because the next decode overwrites the context's. Return 0, or -1 if memory
+    ran out."""
     cdef size_t n = <size_t>n_vocab * sizeof(float)
     if slot.row == NULL:
         slot.row = <float *>malloc(n)
@@ -95,8 +95,8 @@ cdef int slot_take_row(Slot *slot, const float *row, int32_t n_vocab) noexcept n
 
 
 cdef void slot_sample(Slot *slot, int32_t n_vocab, void *scratch) noexcept nogil:
-    """Fills slot.sampled, negative for an error, and slot.probs; or leaves slot.deferral wanted. The row is not needed
-    afterwards."""
+    """Set slot.sampled, negative for an error, and slot.probs; or set slot.deferral to DEFERRAL_WANTED. The row is not
+    needed afterwards."""
     probs_before(&slot.probs, slot.logits, n_vocab, scratch)
     _sample(slot, scratch)
     if slot.sampled < 0:
@@ -110,4 +110,4 @@ cdef void slot_sample(Slot *slot, int32_t n_vocab, void *scratch) noexcept nogil
     if slot_take_row(slot, slot.logits, n_vocab) == 0:
         store_int(&slot.deferral, DEFERRAL_WANTED)
     else:
-        slot_sample_rest(slot, scratch)  # the other slots wait
+        slot_sample_rest(slot, scratch)  # in the step, while the other slots wait
