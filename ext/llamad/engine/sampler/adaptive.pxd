@@ -1,4 +1,4 @@
-# llama.cpp's adaptive-p: draws tokens near a probability, and moves that where earlier tokens missed it.
+# llama.cpp's adaptive-p: draws tokens near a target probability, and moves the target if earlier tokens missed it.
 from libc.stdint cimport int32_t
 
 from llamad.base.function_table cimport llamad_sampling
@@ -8,10 +8,10 @@ from llamad.engine.sampler.random cimport Random
 ctypedef struct Adaptive:
     int32_t is_on
     float decay
-    float weighted           # the probabilities of the tokens so far, older ones weighing less,
-    float weight             # and what they weigh
+    float weighted           # weighted sum of the tokens' probabilities; older tokens weigh less
+    float weight             # sum of the weights
     int32_t drawn            # the token that waits to be accepted; -1: none
-    float drawn_p            # before its logits were changed
+    float drawn_p            # its probability before the logits were changed
 
 cdef void adaptive_open(Adaptive *adaptive, const llamad_sampling *s) noexcept nogil
 cdef void adaptive_accept(Adaptive *adaptive, int32_t token) noexcept nogil

@@ -1,11 +1,11 @@
-# Owns: the adaptive-p sampler, which draws in place of the plain draw. Runs on sampler threads.
+# Owns: the adaptive-p sampler, which replaces the plain draw. Runs on sampler threads.
 from libc.math cimport INFINITY, fabsf
 from libc.stdint cimport int32_t
 
 from llamad.engine.sampler.candidates cimport candidates_softmax
 from llamad.engine.sampler.random cimport random_double
 
-# llama.cpp's: a probability's distance from the target is counted in widths of 0.3.
+# As in llama.cpp, a probability's distance from the target is measured in widths of 0.3.
 cdef float WIDTHS = <float>1.0 / <float>0.3
 cdef float PEAK = 5
 cdef float SHARPNESS = 10
@@ -32,7 +32,7 @@ cdef float _clamped(float value) noexcept nogil:
 
 
 cdef int32_t _place(Candidates *c, Random *random) noexcept nogil:
-    """A place in the list, as libstdc++'s discrete_distribution draws it: one of one needs no random number."""
+    """Draw an index of the list as libstdc++'s discrete_distribution does. A list of one needs no random number."""
     cdef double total = 0, running = 0, drawn
     cdef int32_t i
     if c.n < 2:
@@ -42,7 +42,7 @@ cdef int32_t _place(Candidates *c, Random *random) noexcept nogil:
     drawn = random_double(random)
     for i in range(c.n - 1):
         running += <double>c.data[i].p / total
-        if not running < drawn:  # as a binary search has it, also where a sum is no number
+        if not running < drawn:  # the same result as a binary search, even if a sum is NaN
             return i
     return c.n - 1
 

@@ -1,17 +1,17 @@
-# The samplers that work on a list of candidates: llama.cpp's arithmetic, step by step.
+# The samplers that work on a list of candidates, with exactly llama.cpp's arithmetic.
 from libc.stdint cimport int32_t, uint8_t
 
 from llamad.engine.sampler.random cimport Random
 from llamad.base.function_table cimport llamad_candidate, llamad_sampling, llamad_table
 
 cdef enum:
-    # llama.cpp's: of an unsorted list longer than TOP_P_FEW, top_p sorts the first TOP_P_FIRST before it sorts all.
+    # As in llama.cpp: top_p sorts the first TOP_P_FIRST of an unsorted list longer than TOP_P_FEW before it sorts all.
     TOP_P_FEW = 1024
     TOP_P_FIRST = 256
 
-# The candidates as llama.cpp's chain would have them at this point. Where n is smaller than n_full, those left out are
-# without any probability (a logit of -inf): they count, but nothing else of them matters. Where it would, `redo` is
-# set, and the caller begins again with the whole list.
+# The candidates as llama.cpp's chain would have them at this point. If n is smaller than n_full, the missing ones have
+# no probability (a logit of -inf): they count, but nothing else about them matters. If it would matter, `redo` is set,
+# and the caller starts again with the whole list.
 ctypedef struct Candidates:
     const llamad_table *table
     llamad_candidate *data
@@ -19,8 +19,8 @@ ctypedef struct Candidates:
     int32_t n_full
     int32_t is_sorted
     int32_t redo
-    double total             # after a draw: what the p of all candidates add up to
-    llamad_candidate *spare  # room for as many as `data` began with, and so have the next three
+    double total             # after a draw: the sum of p over all candidates
+    llamad_candidate *spare  # room for as many as `data` began with, like the next three
     float *scores
     int32_t *order
     uint8_t *places

@@ -1,7 +1,7 @@
 # Owns: what each sampler does to a list of candidates. Runs on sampler threads.
 #
-# Sums are taken in the order and the precision that llama.cpp takes them, because a cut or a draw may hang on the
-# last bit; the build keeps the compiler from fusing multiplications and additions that llama.cpp's build does not fuse.
+# Sums are computed in llama.cpp's order and precision, because a cut or a draw may depend on the last bit. The build
+# keeps the compiler from fusing multiplications and additions that llama.cpp's build does not fuse.
 from libc.float cimport FLT_MAX
 from libc.math cimport INFINITY, expf, fabsf, logf, powf, sqrtf
 from libc.stdint cimport int32_t
@@ -12,11 +12,11 @@ from llamad.engine.sampler.random cimport Random, random_double
 from llamad.base.function_table cimport llamad_candidate, llamad_sampling
 
 cdef enum:
-    FEW = 128            # up to here llama.cpp sorts without buckets
+    FEW = 128            # up to this size llama.cpp sorts without buckets
 
 
 cdef void _sort_front(Candidates *c, int32_t k) noexcept nogil:
-    """The k largest to the front, sorted, as llama.cpp would leave them."""
+    """Move the k largest to the front, sorted as llama.cpp would sort them."""
     if k <= FEW:
         c.table.sort_front(c.data, c.n, k)
         return
@@ -33,7 +33,7 @@ cdef void candidates_sort(Candidates *c) noexcept nogil:
     if c.n < c.n_full:
         for i in range(1, c.n):
             if c.data[i].logit == c.data[i - 1].logit:
-                c.redo = 1  # the order of equals depends on those that were left out
+                c.redo = 1  # the order of equal logits depends on the missing candidates
                 return
 
 
@@ -58,7 +58,7 @@ cdef void candidates_softmax(Candidates *c) noexcept nogil:
 
 
 cdef void candidates_check(Candidates *c) noexcept nogil:
-    """Where nothing is possible any more, those that were left out are as good as the rest."""
+    """If no candidate has any probability, the missing ones are equivalent to the rest: redo."""
     if c.n < c.n_full and not _max(c) > -INFINITY:
         c.redo = 1
 
@@ -78,7 +78,7 @@ cdef void candidates_top_k(Candidates *c, int32_t k) noexcept nogil:
 
 
 cdef void _top_p_many(Candidates *c, const llamad_sampling *s) noexcept nogil:
-    """An unsorted list of more than a thousand: the first few are sorted, and all when those are not enough."""
+    """Apply top_p to a long unsorted list: sort the first few, and all of it only if those are not enough."""
     cdef float total = 0
     cdef int32_t i, k = TOP_P_FIRST
     buckets_sort(c.table, c.data, c.n, k, c.spare, c.places)
@@ -145,13 +145,13 @@ cdef void candidates_min_p(Candidates *c, const llamad_sampling *s) noexcept nog
 
 
 cdef void candidates_typical(Candidates *c, const llamad_sampling *s) noexcept nogil:
-    """Orders candidates by how far their surprise is from the expected one, and keeps the mass typical_p of them."""
+    """Order candidates by the distance of their surprise from the expected one, and keep a mass of typical_p."""
     cdef float entropy = 0, total = 0
     cdef int32_t i, n = c.n
     if s.typical_p >= 1:
         return
     if c.n < c.n_full:
-        c.redo = 1  # one candidate without probability turns the entropy into NaN, and the order with it
+        c.redo = 1  # one candidate without probability makes the entropy, and so the order, NaN
         return
     candidates_sort(c)
     candidates_softmax(c)
@@ -160,7 +160,7 @@ cdef void candidates_typical(Candidates *c, const llamad_sampling *s) noexcept n
     for i in range(n):
         c.scores[i] = fabsf(-logf(c.data[i].p) - entropy)
         if entropy == entropy and c.scores[i] != c.scores[i]:
-            c.scores[i] = INFINITY  # all may be NaN, but some among others cannot be sorted
+            c.scores[i] = INFINITY  # all scores may be NaN, but a mix of NaN and numbers cannot be sorted
         c.order[i] = i
     c.table.order(c.scores, c.order, n)
     for i in range(n):
@@ -176,8 +176,8 @@ cdef void candidates_typical(Candidates *c, const llamad_sampling *s) noexcept n
 
 
 cdef void candidates_tail_free(Candidates *c, const llamad_sampling *s) noexcept nogil:
-    """Cuts where the curve of the sorted probabilities has become flat: at the mass tfs_z of its second derivative's
-    amount. llama.cpp has it no more; this is the arithmetic it had."""
+    """Cut where the curve of the sorted probabilities becomes flat: at the mass tfs_z of the absolute second
+    derivative. llama.cpp has removed this sampler; this is the arithmetic that it had."""
     cdef float total = 0, running = 0
     cdef int32_t i, n = c.n - 2
     if s.tfs_z >= 1 or c.n_full <= 2:
@@ -198,7 +198,7 @@ cdef void candidates_tail_free(Candidates *c, const llamad_sampling *s) noexcept
 
 
 cdef void candidates_top_n_sigma(Candidates *c, const llamad_sampling *s) noexcept nogil:
-    """Leaves nothing to those whose logit is more than n standard deviations below the largest."""
+    """Set logits that are more than n standard deviations below the largest to -inf."""
     cdef float largest, total = 0, mean = 0, squares = 0, deviation = 0, away
     cdef int32_t i, n = 0
     if s.top_n_sigma <= 0 or c.n_full <= 1:
@@ -224,10 +224,10 @@ cdef void candidates_top_n_sigma(Candidates *c, const llamad_sampling *s) noexce
 
 
 cdef void candidates_xtc(Candidates *c, const llamad_sampling *s) noexcept nogil:
-    """The cut itself; the caller has drawn whether there is one."""
+    """Make the cut. The caller has drawn whether there is one."""
     cdef int32_t i, last = 0
     if c.n < c.n_full and s.xtc_threshold <= 0:
-        c.redo = 1  # of all that are left out, the last would stay
+        c.redo = 1  # the last of the missing candidates would stay
         return
     candidates_sort(c)
     candidates_softmax(c)
@@ -242,7 +242,7 @@ cdef void candidates_xtc(Candidates *c, const llamad_sampling *s) noexcept nogil
 
 
 cdef void _divide(Candidates *c, float temperature) noexcept nogil:
-    """A temperature of 0 leaves the first of the largest alone possible."""
+    """Divide the logits by the temperature. At 0, only the first of the largest stays possible."""
     cdef int32_t i, best = 0
     if temperature > 0:
         for i in range(c.n):
@@ -277,13 +277,13 @@ cdef void candidates_temperature(Candidates *c, const llamad_sampling *s) noexce
 
 
 cdef int32_t candidates_draw(Candidates *c, Random *random) noexcept nogil:
-    """The token drawn. One draw is used even where there is no choice."""
+    """Draw a token. This uses one random number even if there is no choice."""
     cdef double drawn, running = 0
     cdef float largest = _max(c)
     cdef int32_t i
     if c.n < c.n_full and not (largest > -INFINITY and largest < INFINITY):
-        # Nothing is possible, or a tiny temperature led to infinity: llama.cpp takes the last one, which may be one
-        # that was left out.
+        # Nothing is possible, or a tiny temperature led to infinity: llama.cpp takes the last candidate, which may be a
+        # missing one.
         c.redo = 1
         return -1
     drawn = random_double(random)
@@ -304,7 +304,7 @@ cdef int32_t candidates_draw(Candidates *c, Random *random) noexcept nogil:
 
 
 cdef void candidates_finish(Candidates *c) noexcept nogil:
-    """After a draw: the final probabilities, largest first; all 0 where nothing was possible."""
+    """Compute the final probabilities after a draw, largest first; all are 0 if nothing was possible."""
     cdef int32_t i
     cdef int is_usual = c.total > 0 and c.total < INFINITY
     for i in range(c.n):

@@ -1,6 +1,6 @@
-# Owns: the history that DRY looks back on, and what it makes of it. Belongs to one sampler.
+# Owns: the history that DRY uses, and the penalties that follow from it. Belongs to one sampler.
 #
-# Lengths and limits are llama.cpp's, and so is the way a clipped length enters the ones after it: where a breaker
+# Lengths and limits are llama.cpp's, and so is the way in which a clipped length affects later ones: if a breaker
 # limits the repetition, the plain Z-algorithm would give other numbers.
 from libc.math cimport logf, pow
 from libc.stdint cimport int32_t, uint8_t
@@ -16,17 +16,17 @@ cdef float LOG_FLOAT_MAX = 88.7228391
 
 cdef int dry_open(Dry *dry, const llamad_sampling *s, int32_t n_vocab, const int32_t *breakers,
                   int32_t n_breakers) noexcept nogil:
-    """0, or -1 without memory. `breakers` are n_breakers numbers, none where there are no breakers."""
+    """Return 0, or -1 if memory ran out. `breakers` are n_breakers numbers, none if there are no breakers."""
     cdef size_t n_max = <size_t>s.dry_penalty_last_n
     cdef int32_t i
     dry.n_max = s.dry_penalty_last_n
     dry.tokens = <int32_t *>malloc(2 * n_max * sizeof(int32_t))
     dry.repeats = <int32_t *>malloc(n_max * sizeof(int32_t))
-    dry.found = <int32_t *>malloc(n_max * sizeof(int32_t))
+    dry.penalized = <int32_t *>malloc(n_max * sizeof(int32_t))
     dry.longest = <int32_t *>calloc(<size_t>n_vocab, sizeof(int32_t))
     dry.is_head = <uint8_t *>calloc(<size_t>n_vocab // 8 + 1, 1)
     dry.breakers = <int32_t *>malloc(<size_t>(n_breakers + 1) * sizeof(int32_t))
-    if (dry.tokens == NULL or dry.repeats == NULL or dry.found == NULL or dry.longest == NULL or dry.is_head == NULL
+    if (dry.tokens == NULL or dry.repeats == NULL or dry.penalized == NULL or dry.longest == NULL or dry.is_head == NULL
             or dry.breakers == NULL):
         return -1
     dry.breakers[0] = 0
@@ -41,7 +41,7 @@ cdef int dry_open(Dry *dry, const llamad_sampling *s, int32_t n_vocab, const int
 cdef void dry_close(Dry *dry) noexcept nogil:
     free(dry.tokens)
     free(dry.repeats)
-    free(dry.found)
+    free(dry.penalized)
     free(dry.longest)
     free(dry.is_head)
     free(dry.breakers)
@@ -61,7 +61,7 @@ cdef void dry_accept(Dry *dry, int32_t token) noexcept nogil:
 # --- breakers -------------------------------------------------------------------------------------------------
 
 cdef const int32_t *_tails(const Dry *dry, int32_t token) noexcept nogil:
-    """How many tails a breaker that begins with this token may have, and the tails; NULL: none begins with it."""
+    """Return the number of tails of breakers that begin with this token, followed by the tails; or NULL."""
     cdef int32_t low = 1, high = dry.breakers[0] + 1, middle
     if not dry.is_head[token >> 3] >> (token & 7) & 1:
         return NULL
@@ -75,7 +75,7 @@ cdef const int32_t *_tails(const Dry *dry, int32_t token) noexcept nogil:
 
 
 cdef int _breaks_alone(const Dry *dry, int32_t token) noexcept nogil:
-    """Whether the token is a whole breaker by itself."""
+    """Return whether the token is a whole breaker by itself."""
     cdef const int32_t *tails = _tails(dry, token)
     cdef const int32_t *tail
     cdef int32_t _
@@ -90,8 +90,8 @@ cdef int _breaks_alone(const Dry *dry, int32_t token) noexcept nogil:
 
 
 cdef int32_t _limit(const Dry *dry) noexcept nogil:
-    """How long a repetition may be without reaching over a breaker."""
-    cdef const int32_t *last = dry.tokens + dry.end - 1   # last[-i]: the token i before the end
+    """Return how long a repetition may be without reaching over a breaker."""
+    cdef const int32_t *last = dry.tokens + dry.end - 1   # last[-i]: the token i places before the end
     cdef const int32_t *tails
     cdef const int32_t *tail
     cdef int32_t _, i, k, matched
@@ -117,7 +117,7 @@ cdef int32_t _limit(const Dry *dry) noexcept nogil:
 # --- repetitions ----------------------------------------------------------------------------------------------
 
 cdef void _measure(Dry *dry, int32_t limit) noexcept nogil:
-    """repeats[n - 1 - k]: how much of the end of the history also stands k tokens before the end, at most `limit`."""
+    """Set repeats[n - 1 - k] to how much of the history's end also ends k tokens earlier, at most `limit`."""
     cdef const int32_t *last = dry.tokens + dry.end - 1
     cdef int32_t *repeats = dry.repeats
     cdef int32_t n = dry.n, left = 0, right = 0, k, i, mirrored
@@ -145,10 +145,10 @@ cdef void _measure(Dry *dry, int32_t limit) noexcept nogil:
 
 
 cdef int dry_find(Dry *dry, const llamad_sampling *s) noexcept nogil:
-    """Finds the tokens that would continue a repetition; 0 where llama.cpp would not even look."""
+    """Find the tokens that would continue a repetition. Return 0 if llama.cpp would not search at all."""
     cdef const int32_t *first = dry.tokens + dry.end - dry.n
     cdef int32_t i, token, limit
-    dry.n_found = 0
+    dry.n_penalized = 0
     if dry.n <= s.dry_allowed_length:
         return 0
     limit = _limit(dry)
@@ -159,18 +159,18 @@ cdef int dry_find(Dry *dry, const llamad_sampling *s) noexcept nogil:
         if dry.repeats[i] >= s.dry_allowed_length:
             token = first[i + 1]
             if dry.longest[token] == 0:
-                dry.found[dry.n_found] = token
-                dry.n_found += 1
+                dry.penalized[dry.n_penalized] = token
+                dry.n_penalized += 1
             dry.longest[token] = max(dry.longest[token], dry.repeats[i] + 1)
     return 1
 
 
 cdef void dry_forget(Dry *dry) noexcept nogil:
-    """After a token was sampled."""
+    """Forget the penalized tokens, after a token was sampled."""
     cdef int32_t i
-    for i in range(dry.n_found):
-        dry.longest[dry.found[i]] = 0
-    dry.n_found = 0
+    for i in range(dry.n_penalized):
+        dry.longest[dry.penalized[i]] = 0
+    dry.n_penalized = 0
 
 
 cdef float _penalty(const Dry *dry, const llamad_sampling *s, int32_t token) noexcept nogil:
@@ -184,8 +184,8 @@ cdef float _penalty(const Dry *dry, const llamad_sampling *s, int32_t token) noe
 
 cdef void dry_to_row(const Dry *dry, const llamad_sampling *s, Row *row) noexcept nogil:
     cdef int32_t i, token
-    for i in range(dry.n_found):
-        token = dry.found[i]
+    for i in range(dry.n_penalized):
+        token = dry.penalized[i]
         if not _breaks_alone(dry, token):
             row_set(row, token, row.logits[token] - _penalty(dry, s, token))
 

@@ -1,11 +1,11 @@
-/* exp of a whole row, bit for bit what the C library's expf gives, several lanes at a time.
+/* Computes exp of a whole row, several lanes at a time, with exactly the bits of the C library's expf.
  *
  * Owns: the vector form of expf for arguments that are not positive. Any thread; touches nothing but its arguments.
  *
- * llama.cpp calls expf for every candidate, and a cut may hang on its last bit. glibc's expf reduces the argument to
- * 2^(k/32) * 2^r in double precision and takes a polynomial of degree three, with fused operations where the CPU has
- * them; the same steps in the same order give the same bits. exps_open() compares with the real expf when the module
- * is loaded: with another C library or CPU a plain loop over expf is used.
+ * llama.cpp calls expf for every candidate, and a cut may depend on its last bit. glibc's expf reduces the argument to
+ * 2^(k/32) * 2^r in double precision and uses a polynomial of degree three, with fused operations if the CPU has them;
+ * the same steps in the same order give the same bits. exps_open() compares with the real expf when the module is
+ * loaded: with another C library or CPU, a plain loop over expf is used.
  */
 #ifndef LLAMAD_EXPS_H
 #define LLAMAD_EXPS_H
@@ -25,7 +25,7 @@
 
 typedef void (*exps_fn)(const float *row, int32_t n, float max, float *out);
 
-static uint64_t exps_table[EXPS_N]; /* the bits of 2^(i/32), less what adding k gives to the exponent */
+static uint64_t exps_table[EXPS_N]; /* the bits of 2^(i/32), minus what adding k contributes to the exponent */
 
 /* out[i] = expf(row[i] - max) for a max that no element exceeds. */
 static void exps_plain(const float *row, int32_t n, float max, float *out) {
@@ -35,7 +35,7 @@ static void exps_plain(const float *row, int32_t n, float max, float *out) {
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>
 
-/* Four lanes in two halves of the polynomial's three steps; the rest of the row is done by expf itself. */
+/* Four lanes in double precision. expf itself computes the rest of the row. */
 __attribute__((target("avx2,fma"))) static void exps_avx2(const float *row, int32_t n, float max, float *out) {
     const __m256d scale = _mm256_set1_pd(EXPS_SCALE), shift = _mm256_set1_pd(EXPS_SHIFT), one = _mm256_set1_pd(1.0);
     const __m256d c0 = _mm256_set1_pd(EXPS_C0), c1 = _mm256_set1_pd(EXPS_C1), c2 = _mm256_set1_pd(EXPS_C2);
@@ -83,7 +83,7 @@ __attribute__((target("avx512f,avx512vl,avx512dq,avx2,fma"))) static void exps_a
     exps_plain(row + i, n - i, max, out + i);
 }
 
-/* The widest form this CPU has. */
+/* Returns the widest form that this CPU supports. */
 static exps_fn exps_choice(void) {
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) {
         return exps_avx512;
@@ -94,7 +94,7 @@ static exps_fn exps_choice(void) {
 static exps_fn exps_choice(void) { return exps_plain; }
 #endif
 
-/* Fills the table and gives the form to use: the widest whose bits are expf's, else the plain loop. */
+/* Fills the table and returns the form to use: the widest one if its bits are those of expf, else the plain loop. */
 static exps_fn exps_open(void) {
     enum { N_TESTED = 4096 };
     float x[N_TESTED], got[N_TESTED], expected[N_TESTED];

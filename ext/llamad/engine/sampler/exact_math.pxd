@@ -1,4 +1,4 @@
-# exp of a whole row, with the C library's bits, and sums over one, with the bits of adding in order.
+# exp of a whole row, with the C library's bits, and sums over a row, with the bits of adding in order.
 from libc.stdint cimport int32_t
 
 cdef void exps(const float *row, int32_t n, float largest, float *out) noexcept nogil

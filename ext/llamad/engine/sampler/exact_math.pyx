@@ -1,4 +1,4 @@
-# Owns: the form of expf that this machine can use, chosen and checked when the module is loaded; read-only afterwards.
+# Owns: the form of expf that this machine can use. It is chosen and checked at import, and read-only afterwards.
 from libc.stdint cimport int32_t
 
 cdef extern from "llamad/engine/sampler/exact_exp.h" nogil:
@@ -14,20 +14,20 @@ cdef exps_fn _chosen = exps_open()
 
 
 cdef void exps(const float *row, int32_t n, float largest, float *out) noexcept nogil:
-    """out[i] = expf(row[i] - largest); no element is larger than that."""
+    """Set out[i] = expf(row[i] - largest); no element may be larger than that."""
     _chosen(row, n, largest, out)
 
 
 cdef float sum_in_order(const float *p, int32_t n) noexcept nogil:
-    """What adding the floats one after the other gives; none is negative."""
+    """Return exactly what adding the floats one after the other gives; none may be negative."""
     return sums_in_order(p, n)
 
 
 cdef float sum_of_squares(const float *row, int32_t n, float mean) noexcept nogil:
-    """What adding (row[i] - mean)^2 one after the other to a float gives, without those of -inf."""
+    """Return exactly what adding (row[i] - mean)^2 one after the other to a float gives, without elements of -inf."""
     return sums_squares(row, n, mean)
 
 
 def has_vectors() -> bool:
-    """Whether a vector form is in use."""
+    """Return whether a vector form is in use."""
     return _chosen != exps_plain

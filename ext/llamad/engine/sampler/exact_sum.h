@@ -1,12 +1,12 @@
-/* Sums over a row of floats, bit for bit what adding one after the other gives, many lanes at a time.
+/* Sums over a row of floats, many lanes at a time, with exactly the bits of adding one after the other.
  *
- * Owns: the sums that llama.cpp takes in order, over probabilities and over squares. Any thread; touches nothing but
+ * Owns: the sums that llama.cpp computes in order, over probabilities and over squares. Any thread; touches nothing but
  * its arguments.
  *
- * While a running sum S stays between two powers of two, its last place u is fixed: S is a multiple of u, and adding
- * p >= 0 adds p rounded to a multiple of u, whatever S is. Only an exact tie depends on S. So a block's rounded
- * elements may be added in any order, exactly; where a block holds a tie or takes S past the power of two, it is
- * added one by one.
+ * While a running sum S stays between two powers of two, its last place u is fixed: S is a multiple of u, and adding p
+ * >= 0 adds p rounded to a multiple of u, whatever S is. Only an exact tie depends on S. So the rounded elements of a
+ * block may be added in any order, exactly. If a block contains a tie or takes S past the power of two, it is added one
+ * by one.
  */
 #ifndef LLAMAD_SUMS_H
 #define LLAMAD_SUMS_H
@@ -27,14 +27,14 @@
 typedef float sums_vf __attribute__((vector_size(SUMS_LANES * 4)));
 typedef int32_t sums_vi __attribute__((vector_size(SUMS_LANES * 4)));
 
-/* Half as many, as doubles. */
+/* Vectors of half as many lanes, for doubles. */
 #define SUMS_HALF (SUMS_LANES / 2)
 typedef float sums_hf __attribute__((vector_size(SUMS_HALF * 4)));
 typedef int32_t sums_hi __attribute__((vector_size(SUMS_HALF * 4)));
 typedef double sums_hd __attribute__((vector_size(SUMS_HALF * 8)));
 typedef int64_t sums_hl __attribute__((vector_size(SUMS_HALF * 8)));
 
-/* The largest power of two that is not above x, a usual number. */
+/* Returns the largest power of two that is not above x, which is a normal number. */
 static inline float sums_power(float x) {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
@@ -43,8 +43,8 @@ static inline float sums_power(float x) {
     return x;
 }
 
-/* The elements of a block, each rounded to a multiple of `last` (a power of two), added up; -1 where one of them lies
- * just between two multiples, or is too large to be rounded in this way. Sums of up to 2^24 `last` are exact. */
+/* Returns the sum of the elements of a block, each rounded to a multiple of `last` (a power of two); -1 if one of them
+ * is exactly between two multiples, or too large to be rounded in this way. Sums of up to 2^24 `last` are exact. */
 static inline float sums_block(const float *p, float last) {
     const float magic = 0x1.8p23f * last, half = 0.5f * last, large = 0x1p22f * last;
     sums_vf total = {0};
@@ -66,7 +66,7 @@ static inline float sums_block(const float *p, float last) {
     return any ? -1.0f : sum;
 }
 
-/* p[0] + p[1] + ..., in order; none is negative. */
+/* Returns p[0] + p[1] + ..., added in order; none may be negative. */
 static float sums_in_order(const float *p, int32_t n) {
     float sum = 0;
     int32_t i = 0;
@@ -85,8 +85,8 @@ static float sums_in_order(const float *p, int32_t n) {
     return sum;
 }
 
-/* As sums_block, for the squares of the distances to the mean. Each is added to the sum as a double and the result
- * rounded to a float: so it is rounded twice here, too. -inf has no distance. */
+/* The same as sums_block for the squares of the distances to the mean. In order, each is added to the sum as a double
+ * and the result is rounded to a float, so it is rounded twice here too. An element of -inf is skipped. */
 static inline double sums_square_block(const float *row, float mean, double last) {
     const double finer = 0x1.8p23 * last, magic = 0x1.8p52 * last, half = 0.5 * last, large = 0x1p22 * last;
     sums_hd total = {0};
@@ -112,7 +112,7 @@ static inline double sums_square_block(const float *row, float mean, double last
     return any ? -1.0 : sum;
 }
 
-/* The sum of (row[i] - mean)^2 over all that is not -inf. */
+/* Returns the sum of (row[i] - mean)^2 over all elements that are not -inf. */
 static float sums_squares(const float *row, int32_t n, float mean) {
     float sum = 0;
     int32_t i = 0;

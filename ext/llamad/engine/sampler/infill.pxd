@@ -1,4 +1,5 @@
-# llama.cpp's sampler for text between two others: end where an end is likely, else only what is clearly meant.
+# llama.cpp's sampler for text between two others: it ends if an end is likely, else it keeps only clearly likely
+# tokens.
 from libc.stddef cimport size_t
 from libc.stdint cimport int32_t
 
@@ -6,15 +7,15 @@ from llamad.engine.sampler.candidates cimport Candidates
 
 ctypedef struct Piece:
     const char *text
-    size_t offset            # of the text in the bytes, while these may still move
+    size_t offset            # of the text in `bytes`, because these may still move
     int32_t n
-    int32_t candidate        # its place in the list
+    int32_t candidate        # its index in the list
 
-# Grown to the longest list seen.
+# Buffers that grow to the longest list so far.
 ctypedef struct Infill:
     Piece *pieces
-    int32_t *ranks           # of each candidate among the sorted pieces; -1: it has no text
-    int32_t *longer          # the candidates that one is a prefix of
+    int32_t *ranks           # the rank of each candidate among the sorted pieces; -1: it has no text
+    int32_t *longer          # the candidates whose text begins with that of one
     int32_t n_max
     char *bytes
     size_t n_bytes_max

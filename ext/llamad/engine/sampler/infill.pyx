@@ -1,9 +1,9 @@
 # Owns: the infill sampler. Runs on sampler threads; its buffers belong to one task.
 #
-# A token that begins like another one is merged with it, so that a text which goes on the same way under several
-# tokens counts as one. llama.cpp compares every candidate with every other. Here the pieces are sorted, where those with
-# a common prefix lie side by side: the merges and their order are the same, and a list of the whole vocabulary takes
-# milliseconds.
+# A token whose text begins with that of another one is merged with it, so that a text that continues in the same way
+# with several tokens counts as one. llama.cpp compares every candidate with every other. Here the pieces are sorted, so
+# that those with a common prefix are adjacent: the merges and their order are the same, and a list of the whole
+# vocabulary takes milliseconds.
 from libc.math cimport INFINITY
 from libc.stddef cimport size_t
 from libc.stdint cimport int32_t
@@ -14,7 +14,7 @@ from llamad.base.function_table cimport llamad_candidate
 from llamad.engine.sampler.candidates cimport candidates_softmax, candidates_sort
 
 cdef enum:
-    PIECE_ROOM = 512         # bytes that most pieces fit into
+    PIECE_ROOM = 512         # bytes that are enough for most pieces
 
 
 cdef void infill_close(Infill *infill) noexcept nogil:
@@ -36,7 +36,7 @@ cdef int _by_place(const void *a, const void *b) noexcept nogil:
 
 
 cdef int _make_room(Infill *infill, int32_t n) noexcept nogil:
-    """For a list of n; 0, or -1 without memory."""
+    """Make room for a list of n. Return 0, or -1 if memory ran out."""
     cdef void *pieces
     cdef void *ranks
     cdef void *longer
@@ -58,7 +58,7 @@ cdef int _make_room(Infill *infill, int32_t n) noexcept nogil:
 
 
 cdef int32_t _write_piece(Infill *infill, Candidates *c, const void *vocab, int32_t token, size_t at) noexcept nogil:
-    """The length of the token's text, now at this place of the bytes, or -1."""
+    """Write the token's text to this place of the bytes. Return its length, or -1 if memory ran out."""
     cdef void *bytes
     cdef int32_t n, room = PIECE_ROOM
     while True:
@@ -75,7 +75,7 @@ cdef int32_t _write_piece(Infill *infill, Candidates *c, const void *vocab, int3
 
 
 cdef int32_t _sort_pieces(Infill *infill, Candidates *c, const void *vocab) noexcept nogil:
-    """The texts of the candidates, sorted, and how many have one; or -1 without memory."""
+    """Sort the texts of the candidates. Return how many have one, or -1 if memory ran out."""
     cdef int32_t i, length, n = 0
     cdef size_t at = 0
     if _make_room(infill, c.n) < 0:
@@ -106,7 +106,7 @@ cdef int _begins_with(const Piece *piece, const Piece *prefix) noexcept nogil:
 
 
 cdef int32_t _find_longer(Infill *infill, int32_t rank, int32_t n) noexcept nogil:
-    """The candidates that begin with this one's text, in the list's order."""
+    """Find the candidates whose text begins with this one's, in list order. Return how many there are."""
     cdef const Piece *prefix = &infill.pieces[rank]
     cdef int32_t at = rank - 1, n_found = 0
     while at >= 0 and infill.pieces[at].n == prefix.n and _begins_with(&infill.pieces[at], prefix):
@@ -123,7 +123,7 @@ cdef int32_t _find_longer(Infill *infill, int32_t rank, int32_t n) noexcept nogi
 
 
 cdef int _merge_prefixes(Infill *infill, Candidates *c, const void *vocab) noexcept nogil:
-    """The less likely of two tokens, one the beginning of the other, gives its probability to the other."""
+    """Add the probability of the less likely of two tokens to the other, if one begins with the other's text."""
     cdef int32_t i, k, n_longer, n = _sort_pieces(infill, c, vocab)
     cdef llamad_candidate *one
     cdef llamad_candidate *other
@@ -150,7 +150,7 @@ cdef int _merge_prefixes(Infill *infill, Candidates *c, const void *vocab) noexc
 
 
 cdef int32_t _keep(Candidates *c, const void *vocab, float least) noexcept nogil:
-    """Drops the texts below `least` and gives the rest their share. Returns how many texts are left beside ends."""
+    """Drop the texts below `least` and renormalize the rest. Return how many texts are left, not counting ends."""
     cdef float total = 0
     cdef int32_t i, is_end, n = 0, n_texts = 0
     for i in range(c.n):
@@ -169,11 +169,11 @@ cdef int32_t _keep(Candidates *c, const void *vocab, float least) noexcept nogil
 
 
 cdef int infill_apply(Infill *infill, Candidates *c, const void *vocab, int32_t end_token) noexcept nogil:
-    """0, or -1 without memory."""
+    """Apply the sampler. Return 0, or -1 if memory ran out."""
     cdef float p_text = 0, p_end = 0
     cdef int32_t i, n = 0, n_texts
     if c.n < c.n_full:
-        c.redo = 1  # how many candidates there are decides when an end is likely enough
+        c.redo = 1  # the number of candidates decides when an end is likely enough
         return 0
     candidates_sort(c)
     candidates_softmax(c)

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define BUCKETS_N 128
-#define BUCKETS_SCALE (BUCKETS_N / 20.0f) /* between -10 and 10; what lies outside is in the last one on its side */
+#define BUCKETS_SCALE (BUCKETS_N / 20.0f) /* between -10 and 10; logits outside are in the outermost bucket */
 #define BUCKETS_SHIFT (10.0f * BUCKETS_SCALE)
 
 static inline int32_t buckets_place(float logit) {
@@ -17,9 +17,9 @@ static inline int32_t buckets_place(float logit) {
     return place < 0 ? 0 : place > BUCKETS_N - 1 ? BUCKETS_N - 1 : place;
 }
 
-/* The bucket of every element, and how many each has. */
+/* Writes the bucket of every element, and the number of elements in each bucket. */
 static inline void buckets_places(const float *row, int32_t n, uint8_t *places, int32_t *counts) {
-    int32_t parts[4][BUCKETS_N], i = 0; /* four, so that one count need not wait for the one before */
+    int32_t parts[4][BUCKETS_N], i = 0; /* four counts, so that one increment need not wait for the one before */
     memset(parts, 0, sizeof parts);
     for (int32_t j = 0; j < n; j++) places[j] = (uint8_t) buckets_place(row[j]);
     for (; i + 4 <= n; i += 4) {
@@ -29,7 +29,7 @@ static inline void buckets_places(const float *row, int32_t n, uint8_t *places, 
     for (int j = 0; j < BUCKETS_N; j++) counts[j] = parts[0][j] + parts[1][j] + parts[2][j] + parts[3][j];
 }
 
-/* The sum of p in every bucket, roughly. */
+/* Writes the approximate sum of p in every bucket. */
 static inline void buckets_masses(const float *p, const uint8_t *places, int32_t n, double *masses) {
     double parts[4][BUCKETS_N];
     int32_t i = 0;

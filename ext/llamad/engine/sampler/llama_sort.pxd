@@ -1,4 +1,4 @@
-# Sorting as llama.cpp sorts many candidates: by bucket, then each bucket for itself.
+# Sorts as llama.cpp sorts many candidates: by bucket, then each bucket separately.
 from libc.stdint cimport int32_t, uint8_t
 
 from llamad.base.function_table cimport llamad_candidate, llamad_table

@@ -1,7 +1,7 @@
-# Owns: the order in which llama.cpp leaves many candidates, equals included. Runs on sampler threads.
+# Owns: the order in which llama.cpp leaves many candidates, including equal ones. Runs on sampler threads.
 #
-# A bucket's order depends on nothing but its own elements in the order they came, so that the head of a vocabulary
-# can be sorted as llama.cpp would sort it without looking at the tail.
+# The order within a bucket depends only on its own elements in their original order. So the head of a vocabulary can be
+# sorted as llama.cpp would sort it without looking at the tail.
 from libc.math cimport INFINITY
 from libc.stdint cimport int32_t, uint8_t
 from libc.string cimport memset
@@ -13,7 +13,7 @@ cdef extern from "llamad/engine/sampler/llama_sort.h" nogil:
 
 
 cdef int32_t buckets_down_to(const int32_t *counts, int32_t k) noexcept nogil:
-    """The bucket with which there are k elements, counted from the top."""
+    """Return the bucket down to which there are k elements, counted from the top."""
     cdef int32_t n = 0, j = BUCKETS_N - 1
     while j > 0:
         n += counts[j]
@@ -25,7 +25,7 @@ cdef int32_t buckets_down_to(const int32_t *counts, int32_t k) noexcept nogil:
 
 cdef int32_t buckets_collect(const float *row, const uint8_t *places, int32_t n, const int32_t *counts, int32_t first,
                              int32_t last, llamad_candidate *out) noexcept nogil:
-    """The elements of the buckets first, first - 1, ..., last, bucket by bucket; returns how many."""
+    """Collect the elements of the buckets first, first - 1, ..., last, bucket by bucket. Return how many there are."""
     cdef int32_t at[BUCKETS_N]
     cdef int32_t i, j, total = 0
     for j in range(first, last - 1, -1):
@@ -35,14 +35,14 @@ cdef int32_t buckets_collect(const float *row, const uint8_t *places, int32_t n,
         j = places[i]
         if j >= last and j <= first:
             out[at[j]].id = i
-            out[at[j]].logit = row[i] if row[i] == row[i] else -INFINITY  # a NaN would lead the sorts astray
+            out[at[j]].logit = row[i] if row[i] == row[i] else -INFINITY  # a NaN would break the sorts
             at[j] += 1
     return total
 
 
 cdef void buckets_sort_each(const llamad_table *table, llamad_candidate *data, const int32_t *counts, int32_t last,
                             int32_t k) noexcept nogil:
-    """Sorts the buckets that lie one after the other in `data`; of the last one only as much as k needs."""
+    """Sort the buckets that follow each other in `data`; the last one only as far as k requires."""
     cdef int32_t j, n_done = 0
     for j in range(BUCKETS_N - 1, last, -1):
         table.sort(data + n_done, counts[j])
@@ -52,7 +52,7 @@ cdef void buckets_sort_each(const llamad_table *table, llamad_candidate *data, c
 
 cdef void buckets_sort(const llamad_table *table, llamad_candidate *data, int32_t n, int32_t k, llamad_candidate *spare,
                        uint8_t *places) noexcept nogil:
-    """The k largest to the front of `spare`, which has room for all; `data` stays as it is."""
+    """Write the k largest, sorted, to the front of `spare`, which has room for all; `data` is not changed."""
     cdef int32_t counts[BUCKETS_N]
     cdef int32_t at[BUCKETS_N]
     cdef int32_t i, j, last, total = 0

@@ -1,4 +1,4 @@
-# A row of logits that a sampler may change and gives back as it was, and the samplers that work on it in place.
+# A row of logits that a sampler may change and restores afterwards, and the samplers that work on it in place.
 from libc.stdint cimport int32_t, uint8_t
 
 from llamad.engine.sampler.candidates cimport Candidates
@@ -9,7 +9,7 @@ ctypedef struct Undo:
     int32_t token
     float logit
 
-# One sampler thread's memory: everything that sampling needs, laid out once.
+# The memory of one sampler thread: everything that sampling needs.
 ctypedef struct Scratch:
     llamad_candidate *data
     llamad_candidate *spare
@@ -20,11 +20,11 @@ ctypedef struct Scratch:
     uint8_t *places
 
 ctypedef struct Row:
-    float *logits            # as they stand: in the given row, or in the sampler's own
+    float *logits            # the current logits: in the given row, or in the sampler's own copy
     float *given
     int32_t n
     int32_t n_undo
-    int32_t has_maxima       # in the scratch, of the logits as they stand
+    int32_t has_maxima       # the scratch memory has the maxima of the current logits
     Scratch m
 
 cdef size_t scratch_bytes(int32_t n_vocab) noexcept nogil

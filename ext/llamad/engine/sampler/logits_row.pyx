@@ -1,8 +1,8 @@
 # Owns: the row of logits while a sampler works on it, and the samplers that need no list of the whole vocabulary.
 # Runs on sampler threads.
 #
-# A function that cuts leaves in `c` what llama.cpp's sampler would leave of all candidates in the order of the
-# vocabulary, and returns 1; 0 means that it cannot tell, and the caller makes the whole list.
+# A function that cuts leaves in `c` what llama.cpp's sampler would leave of all candidates in vocabulary order, and
+# returns 1. It returns 0 if it cannot decide that; then the caller makes the whole list.
 from libc.float cimport FLT_MAX
 from libc.math cimport INFINITY, logf, sqrtf
 from libc.stdint cimport int32_t, uint8_t
@@ -22,7 +22,7 @@ from llamad.engine.sampler.topk cimport topk_collect, topk_maxima, topk_n_maxima
 # --- the scratch and the row ----------------------------------------------------------------------------------
 
 cdef size_t _n_room(int32_t n) noexcept nogil:
-    """Candidates that a list may come to hold, in whole cache lines."""
+    """Return how many candidates a list may hold, rounded up to whole cache lines."""
     return (<size_t>max(n, <int32_t>TOPK_COLLECT_MAX) + 15) & ~<size_t>15
 
 
@@ -33,7 +33,7 @@ cdef size_t scratch_bytes(int32_t n_vocab) noexcept nogil:
 
 
 cdef float *row_maxima(void *scratch, int32_t n_vocab) noexcept nogil:
-    """Where a scratch has its row's maxima."""
+    """Return the address of the row's maxima in the scratch memory."""
     cdef Row row
     row_open(&row, NULL, n_vocab, scratch, 0)
     return row.m.maxima
@@ -61,7 +61,7 @@ cdef void _restore(Row *row) noexcept nogil:
 
 
 cdef void _make_own(Row *row) noexcept nogil:
-    """From here on the changes are made in a copy."""
+    """Copy the row, so that further changes are made in the copy."""
     memcpy(row.m.own, row.logits, <size_t>row.n * sizeof(float))
     row.logits = row.m.own
     _restore(row)
@@ -80,13 +80,13 @@ cdef void row_set(Row *row, int32_t token, float logit) noexcept nogil:
 
 
 cdef void row_close(Row *row) noexcept nogil:
-    """The given row is what it was."""
+    """Restore the given row."""
     _restore(row)
     row.logits = row.given
 
 
 cdef void row_list(Row *row, Candidates *c) noexcept nogil:
-    """The whole vocabulary as a list. A NaN would lead the sorts astray: it becomes impossible."""
+    """List the whole vocabulary. A NaN would break the sorts, so it becomes -inf."""
     cdef int32_t i
     cdef float logit
     for i in range(row.n):
@@ -110,14 +110,14 @@ cdef void row_divide(Row *row, float temperature) noexcept nogil:
 
 
 cdef float _largest(Row *row) noexcept nogil:
-    """With the maxima made, if they are not there."""
+    """Return the largest logit. Computes the maxima if they are missing."""
     cdef float largest = topk_maxima(row.logits, row.n, row.m.maxima, row.has_maxima)
     row.has_maxima = 1
     return largest
 
 
 cdef int _is_usual(float largest) noexcept nogil:
-    """Rows without anything possible, or with the infinitely large, go the long way."""
+    """Return whether the largest logit is finite; other rows need a list of the whole vocabulary."""
     return largest > -FLT_MAX and largest <= FLT_MAX
 
 
@@ -152,7 +152,7 @@ cdef int row_min_p(Row *row, const llamad_sampling *s, Candidates *c) noexcept n
 
 
 cdef int row_largest(Row *row, Candidates *c) noexcept nogil:
-    """The first of the largest, all else without probability: what a temperature of 0 leaves."""
+    """Keep the first of the largest, and give all others no probability, as a temperature of 0 does."""
     cdef float largest = _largest(row)
     cdef int32_t n
     if not _is_usual(largest):
@@ -189,7 +189,7 @@ cdef int row_top_n_sigma(Row *row, const llamad_sampling *s, Candidates *c) noex
 
 cdef int32_t _reach(Row *row, const llamad_sampling *s, float total, llamad_candidate *data, int32_t i, int32_t n,
                     float *running) noexcept nogil:
-    """Adds up the probabilities of the sorted candidates from i to n; how many are kept, or 0 where p is not
+    """Add up the probabilities of the sorted candidates from i to n. Return how many are kept, or 0 if top_p is not
     reached."""
     while i < n:
         data[i].p = row.m.exps[data[i].id] / total
@@ -202,8 +202,8 @@ cdef int32_t _reach(Row *row, const llamad_sampling *s, float total, llamad_cand
 
 cdef int32_t _top_p_buckets(Row *row, const llamad_sampling *s, float total, Candidates *c,
                             int has_first) noexcept nogil:
-    """The general way: as many buckets as hold the mass, each sorted for itself. `has_first`: it is known already that
-    the first few are not enough."""
+    """Apply top_p in the general way: sort as many buckets as contain the mass, each separately. `has_first` means that
+    the first few are known not to be enough."""
     cdef int32_t counts[BUCKETS_N]
     cdef double masses[BUCKETS_N]
     cdef double mass = 0
@@ -263,7 +263,8 @@ cdef int row_top_p(Row *row, const llamad_sampling *s, Candidates *c) noexcept n
 # --- the draw -------------------------------------------------------------------------------------------------
 
 cdef int32_t row_draw(Row *row, Random *random, double *total) noexcept nogil:
-    """A token of the whole vocabulary; m.exps then holds what adds up to `total`. -1: nothing is possible."""
+    """Draw a token of the whole vocabulary; m.exps then has the weights, whose sum is `total`. Return -1 if none is
+    possible."""
     cdef float largest = _largest(row)
     cdef const float *p = row.m.exps
     cdef double drawn, running = 0

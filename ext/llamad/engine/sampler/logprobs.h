@@ -1,9 +1,9 @@
-/* The sum of exponentials of a row of logits.
+/* The log of the sum of exponentials of a row of logits.
  *
- * Owns: that one pass over the row. Sampler threads; touches nothing but its arguments.
+ * Owns: this one pass over the row. Runs on sampler threads; touches nothing but its arguments.
  *
- * Sixteen elements at a time: exp(x) = 2^n * 2^f with a polynomial for 2^f on -0.5..0.5 (relative error below 2e-7),
- * added up in doubles.
+ * It handles sixteen elements at a time: exp(x) = 2^n * 2^f, with a polynomial for 2^f on -0.5..0.5 (relative error
+ * below 2e-7), added up in doubles.
  */
 #ifndef LLAMAD_PROBS_H
 #define LLAMAD_PROBS_H
@@ -18,11 +18,11 @@ typedef float probs_vf __attribute__((vector_size(PROBS_LANES * 4)));
 typedef int32_t probs_vi __attribute__((vector_size(PROBS_LANES * 4)));
 typedef double probs_vd __attribute__((vector_size(PROBS_LANES * 8)));
 
-/* For x of at most 0. Below -87 (and for NaN) it is 0. */
+/* Returns exp(x) for x of at most 0. Below -87 (and for NaN) it is 0. */
 static inline probs_vf probs_exp(probs_vf x) {
     const probs_vi is_small = ~(x > -87.0f);
     const probs_vf t = (probs_vf) ((probs_vi) x & ~is_small) * 1.44269504088896341f;
-    /* Adding and taking away 1.5 * 2^23 rounds to the nearest whole number. */
+    /* Adding and subtracting 1.5 * 2^23 rounds to the nearest integer. */
     const probs_vf n = (t + 12582912.0f) - 12582912.0f;
     const probs_vf f = t - n;
     probs_vf p = f * 1.5403530393e-4f + 1.3333558146e-3f;
@@ -36,7 +36,7 @@ static inline probs_vf probs_exp(probs_vf x) {
     return (probs_vf) ((probs_vi) (p * (probs_vf) e) & ~is_small);
 }
 
-/* log(sum(exp(row))), where `max` is the row's largest. */
+/* Returns log(sum(exp(row))), where `max` is the row's largest element. */
 static inline double probs_log_sum(const float *row, int32_t n, float max) {
     probs_vd sums = {0};
     double total = 0;

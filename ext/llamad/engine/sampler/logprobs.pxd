@@ -5,12 +5,12 @@ from llamad.engine.sampler.sampler cimport Sampler
 from llamad.protocol.messages cimport TokenProb
 
 ctypedef struct Probs:
-    int32_t n_top            # 0: none are asked for
-    int32_t is_post          # of what the sampler left, not of the model's logits
+    int32_t n_top            # 0: none are requested
+    int32_t is_post          # report what the sampler left, and not the model's logits
     TokenProb *rows          # 1 + n_top for each token that is not sent yet, and for the one being sampled
     int32_t n_tokens
     int64_t n_rows_max
-    double log_sum           # of the exponentials of the row in work
+    double log_sum           # the log of the sum of exponentials of the current row
 
 cdef void probs_begin(Probs *probs, int32_t n_top, int32_t is_post) noexcept nogil
 cdef void probs_free(Probs *probs) noexcept nogil

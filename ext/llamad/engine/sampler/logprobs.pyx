@@ -1,5 +1,6 @@
-# Owns: which tokens were likely at each step, and how likely. before/after run on sampler threads around sampling
-# (one task on one thread at a time), the rest on the engine thread. Never sorts the vocabulary, never changes the row.
+# Owns: which tokens were likely at each step, and how likely. probs_before and probs_after run on sampler threads
+# around sampling (one task on one thread at a time), the rest on the engine thread. Never sorts the vocabulary or
+# changes the row.
 from libc.float cimport FLT_MAX
 from libc.math cimport INFINITY
 from libc.stdint cimport int32_t, int64_t
@@ -17,7 +18,7 @@ cdef extern from "llamad/engine/sampler/logprobs.h" nogil:
 
 
 cdef void probs_begin(Probs *probs, int32_t n_top, int32_t is_post) noexcept nogil:
-    """A new task."""
+    """Start a new task."""
     probs.n_top = n_top
     probs.is_post = is_post
     probs.n_tokens = 0
@@ -30,12 +31,12 @@ cdef void probs_free(Probs *probs) noexcept nogil:
 
 
 cdef int probs_reserve(Probs *probs) noexcept nogil:
-    """Room for one more token: 0, or -1 without memory."""
+    """Make room for one more token. Return 0, or -1 if memory ran out."""
     return probs_reserve_for(probs, probs.n_tokens + 1)
 
 
 cdef int probs_reserve_for(Probs *probs, int32_t n_tokens) noexcept nogil:
-    """Room for n_tokens in all: 0, or -1 without memory."""
+    """Make room for n_tokens in all. Return 0, or -1 if memory ran out."""
     cdef int64_t n = <int64_t>n_tokens * (1 + probs.n_top)
     cdef void *more
     if probs.n_top == 0 or n <= probs.n_rows_max:
@@ -49,12 +50,12 @@ cdef int probs_reserve_for(Probs *probs, int32_t n_tokens) noexcept nogil:
 
 
 cdef inline TokenProb *_next(Probs *probs) noexcept nogil:
-    """The rows of the token being sampled: itself, then the top."""
+    """Return the rows of the token that is being sampled: itself, then the top."""
     return probs.rows + <int64_t>probs.n_tokens * (1 + probs.n_top)
 
 
 cdef int32_t _select(const float *row, int32_t n, int32_t k, llamad_candidate *out) noexcept nogil:
-    """The k largest, largest first, whatever the row holds; fewer where it has fewer numbers."""
+    """Select the k largest, largest first, from any row; fewer if it has fewer numbers. Return how many."""
     cdef int32_t i, j, n_found = 0
     for i in range(n):
         if not row[i] >= -INFINITY or (n_found == k and row[i] <= out[k - 1].logit):
@@ -70,20 +71,20 @@ cdef int32_t _select(const float *row, int32_t n, int32_t k, llamad_candidate *o
 
 
 cdef float _logprob(const Probs *probs, float logit) noexcept nogil:
-    """JSON has no infinity."""
+    """Return the log probability; it is finite, because JSON has no infinity."""
     cdef double value = <double>logit - probs.log_sum
     return <float>value if value > -FLT_MAX else -FLT_MAX
 
 
 cdef void probs_before(Probs *probs, const float *row, int32_t n_vocab, void *scratch) noexcept nogil:
-    """The top of the model's own distribution, before anything touches the row."""
+    """Note the top of the model's own distribution, before anything changes the row."""
     cdef llamad_candidate *top = <llamad_candidate *>scratch
     cdef TokenProb *out
     cdef int32_t i, n
     if probs.n_top == 0 or probs.is_post:
         return
     n = topk_select(row, n_vocab, min(probs.n_top, n_vocab), top, <float *>(top + TOPK_COLLECT_MAX), 0)
-    if n < min(probs.n_top, n_vocab):  # equal logits, whose order does not matter here, or too few above -inf
+    if n < min(probs.n_top, n_vocab):  # equal logits (their order does not matter here), or too few above -inf
         n = _select(row, n_vocab, min(probs.n_top, n_vocab), top)
     probs.log_sum = probs_log_sum(row, n_vocab, top[0].logit) if n > 0 and top[0].logit > -INFINITY else 0
     out = _next(probs)
@@ -94,7 +95,7 @@ cdef void probs_before(Probs *probs, const float *row, int32_t n_vocab, void *sc
 
 
 cdef void probs_after(Probs *probs, Sampler *sampler, const float *row, int32_t sampled) noexcept nogil:
-    """The sampled token's own probability; and what the sampler left, where that is asked for."""
+    """Note the sampled token's own probability, and what the sampler left, if that is requested."""
     cdef llamad_candidate *left = NULL
     cdef TokenProb *out
     cdef int32_t i, n = 0, n_top = 0
@@ -105,7 +106,7 @@ cdef void probs_after(Probs *probs, Sampler *sampler, const float *row, int32_t 
         out.value = _logprob(probs, row[sampled])
         return
     sampler_candidates(sampler, &left, &n)
-    out.value = 1  # as llama-server has it where the token is not among them
+    out.value = 1  # like llama-server if the token is not among them
     for i in range(n):
         if left[i].id == sampled:
             out.value = left[i].p
@@ -120,13 +121,13 @@ cdef void probs_after(Probs *probs, Sampler *sampler, const float *row, int32_t 
 
 
 cdef void probs_of(Probs *probs, const float *row, int32_t n_vocab, int32_t token, void *scratch) noexcept nogil:
-    """The same for a token that was not sampled."""
+    """Note the top and the probability of a token that was not sampled."""
     probs_before(probs, row, n_vocab, scratch)
     probs_after(probs, NULL, row, token)
 
 
 cdef void probs_sent(Probs *probs, int32_t n_tokens) noexcept nogil:
-    """The first tokens' rows have left."""
+    """Remove the rows of the first n_tokens, which have been sent."""
     cdef int64_t stride = 1 + probs.n_top
     if probs.n_top == 0:
         return
@@ -135,7 +136,7 @@ cdef void probs_sent(Probs *probs, int32_t n_tokens) noexcept nogil:
 
 
 def top_logprobs(float[::1] row, sampled: int, n_top: int) -> tuple[float, list[tuple[int, float]]]:
-    """What is reported with one token: for tests and timing, without an engine."""
+    """Return what is reported with one token, without an engine, for tests and timing."""
     cdef Probs probs
     cdef int32_t token = sampled, n_vocab = <int32_t>row.shape[0], k
     cdef void *scratch = malloc(sampler_scratch_bytes(n_vocab))
@@ -146,7 +147,7 @@ def top_logprobs(float[::1] row, sampled: int, n_top: int) -> tuple[float, list[
     with nogil:
         probs_before(&probs, &row[0], n_vocab, scratch)
         probs_after(&probs, NULL, &row[0], token)
-    found = probs.rows[0].value, [(probs.rows[1 + k].id, probs.rows[1 + k].value) for k in range(probs.rows[0].id)]
+    report = probs.rows[0].value, [(probs.rows[1 + k].id, probs.rows[1 + k].value) for k in range(probs.rows[0].id)]
     probs_free(&probs)
     free(scratch)
-    return found
+    return report

@@ -10,7 +10,7 @@ ctypedef struct Penalties:
     int32_t n_max
     int32_t n
     int32_t at
-    int32_t *counts          # of each token of the vocabulary, in the ring; NULL: there are no penalties
+    int32_t *counts          # how often each token of the vocabulary is in the ring; NULL: there are no penalties
 
 cdef int penalties_open(Penalties *penalties, const llamad_sampling *s, int32_t n_vocab) noexcept nogil
 cdef void penalties_close(Penalties *penalties) noexcept nogil

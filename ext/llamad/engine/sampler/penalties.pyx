@@ -1,4 +1,4 @@
-# Owns: how often the last tokens occurred, and what their logits pay for it. Belongs to one sampler.
+# Owns: how often the last tokens occurred, and the penalties on their logits. Belongs to one sampler.
 from libc.stdint cimport int32_t
 from libc.stdlib cimport calloc, free, malloc
 
@@ -8,8 +8,8 @@ from llamad.base.function_table cimport llamad_sampling
 
 cdef extern from *:
     """
-    /* Where a processor multiplies and adds in one (ARM64), compilers use that, and round once. In llama.cpp a branch lies
-     * between this product and its sum, so that they are rounded one after the other. */
+    /* On processors that can multiply and add in one instruction (ARM64), compilers use that, and round once. In
+     * llama.cpp a branch lies between this product and its sum, so that they are rounded separately. */
     static inline float unfused_product(float a, float b) {
         volatile float product = a * b;
         return product;
@@ -19,7 +19,7 @@ cdef extern from *:
 
 
 cdef int penalties_open(Penalties *penalties, const llamad_sampling *s, int32_t n_vocab) noexcept nogil:
-    """0, or -1 without memory."""
+    """Return 0, or -1 if memory ran out."""
     penalties.n_max = s.repeat_last_n
     penalties.ring = <int32_t *>malloc(<size_t>penalties.n_max * sizeof(int32_t))
     penalties.counts = <int32_t *>calloc(<size_t>n_vocab, sizeof(int32_t))
@@ -49,7 +49,7 @@ cdef float _penalized(const llamad_sampling *s, float logit, int32_t count) noex
 
 
 cdef void penalties_to_row(Penalties *penalties, const llamad_sampling *s, Row *row) noexcept nogil:
-    """Each token of the ring once: a count is turned negative while it is done."""
+    """Penalize each token of the ring once: the count of a token that is done is negative meanwhile."""
     cdef int32_t i, token, count
     for i in range(penalties.n):
         token = penalties.ring[i]

@@ -1,4 +1,4 @@
-# The Mersenne twister as C++ has it, because llama.cpp's draws are the reference.
+# The Mersenne twister of C++, because llama.cpp's draws are the reference.
 from libc.stdint cimport int32_t, uint32_t
 
 ctypedef struct Random:

@@ -1,4 +1,4 @@
-# Owns: mt19937 and the two uniform draws that libstdc++ makes of it. One Random belongs to one sampler.
+# Owns: mt19937 and the two uniform draws that libstdc++ makes from it. One Random belongs to one sampler.
 from libc.stdint cimport int32_t, uint32_t
 
 cdef enum:
@@ -38,13 +38,13 @@ cdef uint32_t random_next(Random *random) noexcept nogil:
 
 
 cdef double random_double(Random *random) noexcept nogil:
-    """In [0, 1), from two draws, the first the lower half."""
+    """Return a double in [0, 1) from two draws, of which the first is the lower half."""
     cdef double low = random_next(random)
     cdef double value = (low + <double>random_next(random) * 4294967296.0) / 18446744073709551616.0
     return value if value < 1.0 else 0.99999999999999988898
 
 
 cdef float random_float(Random *random) noexcept nogil:
-    """In [0, 1), from one draw."""
+    """Return a float in [0, 1) from one draw."""
     cdef float value = <float>random_next(random) / <float>4294967296.0
     return value if value < 1.0 else <float>0.999999940395355224609

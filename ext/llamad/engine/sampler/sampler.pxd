@@ -1,5 +1,5 @@
-# A task's sampler, from its first to its last token. Every chain is ours but mirostat's, which is llama.cpp's own
-# through the table.
+# A task's sampler, from its first to its last token. All chains are implemented here except mirostat's, which is
+# llama.cpp's own, through the function table.
 from libc.stdint cimport int32_t
 
 from llamad.engine.sampler.adaptive cimport Adaptive
@@ -11,20 +11,20 @@ from llamad.engine.sampler.random cimport Random
 from llamad.engine.sampler.logits_row cimport Row
 from llamad.base.function_table cimport llamad_bias, llamad_candidate, llamad_sampling, llamad_table
 
-# Where sampler_candidates finds what the last token was sampled from.
+# Where the last token was sampled from, for sampler_candidates().
 cdef enum SampledFrom:
     FROM_NOTHING = 0
     FROM_LIST = 1        # candidates
     FROM_ROW = 2         # the whole vocabulary: the row's exps
-    FROM_CHAIN = 3       # what llama.cpp's chain left
+    FROM_CHAIN = 3       # the candidates that llama.cpp's chain left
 
 ctypedef struct Sampler:
     const llamad_table *table
-    void *chain              # llama.cpp's; NULL where this one is ours
+    void *chain              # llama.cpp's chain; NULL if the chain is implemented here
     const void *vocab
     llamad_sampling sampling
     int32_t n_vocab
-    int32_t n_steps          # the samplers that do something, in their order
+    int32_t n_steps          # the samplers that have an effect, in order
     unsigned char steps[33]
     llamad_bias *bias
     int32_t n_bias
@@ -33,12 +33,12 @@ ctypedef struct Sampler:
     Infill infill
     Adaptive adaptive
     Random random
-    Random *xtc              # one for each xtc of the chain, then their saved copies
+    Random *xtc              # one for each xtc in the chain, then their saved copies
     int32_t n_xtc
 
-    int32_t has_maxima       # the scratch has the maxima of the next row (logits_row.pxd)
+    int32_t has_maxima       # the scratch memory has the maxima of the next row (logits_row.pxd)
 
-    # Of the last token; the pointers lead into its scratch.
+    # The last token; the pointers lead into its scratch memory.
     int32_t sampled_from
     Candidates candidates
     Row row

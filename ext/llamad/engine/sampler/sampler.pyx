@@ -1,11 +1,10 @@
-# Owns: a task's sampler: which samplers it has, in which order, and what they remember. Opened on the engine thread,
+# Owns: a task's sampler: which samplers it has, in which order, and their state. It is opened on the engine thread, and
 # samples on sampler threads (one task on one thread at a time). Must not touch slots or events.
 #
-# A chain begins on the row of logits itself: penalties, DRY and biases touch only a few tokens of it, and most cuts
-# find what they leave by scanning it (logits_row.pyx). From the first cut on the samplers work on the list of
-# candidates that is left (candidates.pyx). A list of the whole vocabulary is made only for samplers that need
-# everything sorted, and where equal logits make the outcome depend on the order in which llama.cpp's sort leaves
-# them.
+# A chain begins on the row of logits itself: penalties, DRY and biases change only a few tokens of it, and most cuts
+# find their result by scanning it (logits_row.pyx). From the first cut on, the samplers work on the list of candidates
+# that is left (candidates.pyx). A list of the whole vocabulary is made only for samplers that need everything sorted,
+# and if equal logits make the result depend on the order in which llama.cpp's sort leaves them.
 from libc.stdint cimport int32_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
@@ -34,13 +33,13 @@ from llamad.base.function_table cimport (
 )
 
 cdef enum:
-    AGAIN = -2           # a list with gaps was not enough: begin again with the whole one
+    AGAIN = -2           # the incomplete list was not enough: start again with the whole list
 
 
 # --- what a chain does ----------------------------------------------------------------------------------------
 
 cdef int _is_neutral(const llamad_sampling *s, unsigned char kind) noexcept nogil:
-    """Whether llama.cpp's sampler of this kind would leave everything as it is."""
+    """Return whether llama.cpp's sampler of this kind would change nothing."""
     if kind == LLAMAD_SAMPLER_PENALTIES:
         return s.repeat_last_n <= 0 or (s.repeat_penalty == 1 and s.presence_penalty == 0 and s.frequency_penalty == 0)
     if kind == LLAMAD_SAMPLER_DRY:
@@ -72,7 +71,7 @@ cdef int _has(const llamad_sampling *s, unsigned char kind) noexcept nogil:
     return 0
 
 
-# --- life -----------------------------------------------------------------------------------------------------
+# --- opening and closing --------------------------------------------------------------------------------------
 
 cdef Sampler *_open(const llamad_table *table, int32_t n_vocab, const llamad_sampling *sampling) noexcept nogil:
     cdef Sampler *sampler = <Sampler *>calloc(1, sizeof(Sampler))
@@ -86,7 +85,7 @@ cdef Sampler *_open(const llamad_table *table, int32_t n_vocab, const llamad_sam
 cdef Sampler *sampler_open_chain(const llamad_table *table, const void *vocab, int32_t n_vocab,
                                  const llamad_sampling *sampling, const llamad_bias *bias, int32_t n_bias,
                                  const char *breakers, int32_t n_breakers) noexcept nogil:
-    """llama.cpp's chain, whatever is in it, or NULL. `breakers` are NUL-terminated strings laid end to end."""
+    """Open llama.cpp's chain with any samplers, or return NULL. `breakers` are concatenated NUL-terminated strings."""
     cdef Sampler *sampler = _open(table, n_vocab, sampling)
     if sampler == NULL:
         return NULL
@@ -99,7 +98,7 @@ cdef Sampler *sampler_open_chain(const llamad_table *table, const void *vocab, i
 
 cdef int _open_state(Sampler *sampler, const llamad_bias *bias, int32_t n_bias, const int32_t *breakers,
                      int32_t n_breakers) noexcept nogil:
-    """What the chain remembers from one token to the next; 0, or -1 without memory."""
+    """Set up the state that the chain keeps between tokens. Return 0, or -1 if memory ran out."""
     cdef const llamad_sampling *s = &sampler.sampling
     cdef int32_t i
     sampler.bias = <llamad_bias *>malloc(<size_t>(n_bias + 1) * sizeof(llamad_bias))
@@ -122,7 +121,7 @@ cdef int _open_state(Sampler *sampler, const llamad_bias *bias, int32_t n_bias, 
 cdef Sampler *sampler_open(const llamad_table *table, const void *vocab, int32_t n_vocab,
                            const llamad_sampling *sampling, const llamad_bias *bias, int32_t n_bias,
                            const int32_t *breakers, int32_t n_breakers) noexcept nogil:
-    """A sampler without history, or NULL. `breakers` is DRY's table of n_breakers numbers (dry_breakers.pyx)."""
+    """Return a sampler without history, or NULL. `breakers` is DRY's table of n_breakers numbers (dry_breakers.pyx)."""
     cdef Sampler *sampler
     cdef int32_t i
     if sampling.mirostat:
@@ -164,7 +163,7 @@ cdef size_t sampler_scratch_bytes(int32_t n_vocab) noexcept nogil:
 # --- history --------------------------------------------------------------------------------------------------
 
 cdef int32_t sampler_history_wanted(const llamad_sampling *sampling) noexcept nogil:
-    """How many of the prompt's last tokens can matter: penalties and DRY look back no further."""
+    """Return how many of the prompt's last tokens can matter: penalties and DRY look back no further."""
     cdef int32_t n = 0
     if sampling.mirostat:
         return 0
@@ -176,7 +175,7 @@ cdef int32_t sampler_history_wanted(const llamad_sampling *sampling) noexcept no
 
 
 cdef void sampler_accept(Sampler *sampler, int32_t token) noexcept nogil:
-    """The token is part of the text now."""
+    """Add the token to the history."""
     if sampler.chain != NULL:
         sampler.table.sampler_accept(sampler.chain, token)
         return
@@ -189,7 +188,7 @@ cdef void sampler_accept(Sampler *sampler, int32_t token) noexcept nogil:
 
 cdef int _step_on_row(Sampler *sampler, unsigned char kind, Row *row, Candidates *c, int has_dry,
                       int exact) noexcept nogil:
-    """1: `c` is the list from here on. 0: still on the row. -1: this sampler needs a list of everything."""
+    """Return 1 if `c` is the list from now on, 0 if still on the row, -1 if this sampler needs the whole list."""
     cdef const llamad_sampling *s = &sampler.sampling
     if kind == LLAMAD_SAMPLER_PENALTIES:
         penalties_to_row(&sampler.penalties, s, row)
@@ -217,7 +216,7 @@ cdef int _step_on_row(Sampler *sampler, unsigned char kind, Row *row, Candidates
 
 
 cdef int _step_on_list(Sampler *sampler, unsigned char kind, Candidates *c, int has_dry) noexcept nogil:
-    """0, or -1 without memory."""
+    """Apply a sampler to the list. Return 0, or -1 if memory ran out."""
     cdef const llamad_sampling *s = &sampler.sampling
     if kind == LLAMAD_SAMPLER_TOP_K:
         candidates_top_k(c, s.top_k)
@@ -264,7 +263,7 @@ cdef int32_t _draw(Sampler *sampler, Row *row, Candidates *c, int on_row) noexce
 
 
 cdef int32_t _sample(Sampler *sampler, Row *row, Candidates *c, int has_dry, int exact) noexcept nogil:
-    """The chain from its first sampler to the draw. With `exact` the list is whole from the first cut on."""
+    """Run the chain from its first sampler to the draw. With `exact`, the list is complete from the first cut on."""
     cdef int32_t i, n, i_xtc = 0, state
     cdef unsigned char kind
     cdef int on_row = 1
@@ -305,8 +304,9 @@ cdef void _begin(Sampler *sampler, float *logits, void *scratch, int32_t has_max
 
 
 cdef int32_t sampler_sample(Sampler *sampler, float *logits, void *scratch) noexcept nogil:
-    """The next token, or a negative code. The row is as it was afterwards, and the token is not part of the history
-    before sampler_accept: a grammar may have another token sampled for the same place, with the next random number."""
+    """Return the next token, or a negative code. The row is unchanged afterwards, and the token is not part of the
+    history before sampler_accept(): a grammar may have another token sampled for the same place, with the next random
+    number."""
     cdef Candidates *c = &sampler.candidates
     cdef size_t n_xtc_bytes = <size_t>sampler.n_xtc * sizeof(Random)
     cdef int32_t token, has_maxima = sampler.has_maxima
@@ -333,8 +333,8 @@ cdef int32_t sampler_sample(Sampler *sampler, float *logits, void *scratch) noex
 
 
 cdef void sampler_candidates(Sampler *sampler, llamad_candidate **data, int32_t *n) noexcept nogil:
-    """The candidates as they stood for the last draw, with their final probabilities, largest first. Those without any
-    probability may be left out. Before the scratch is used again."""
+    """Return the candidates of the last draw with their final probabilities, largest first. Those without any
+    probability may be missing. Call before the scratch memory is used again."""
     cdef Candidates *c = &sampler.candidates
     cdef int32_t i
     if sampler.sampled_from == FROM_ROW:
@@ -347,7 +347,7 @@ cdef void sampler_candidates(Sampler *sampler, llamad_candidate **data, int32_t 
         sampler.sampled_from = FROM_LIST
     if sampler.sampled_from == FROM_CHAIN:
         for i in range(c.n):
-            c.data[i].p = c.data[i].p if c.data[i].p >= 0 else 0  # no NaN goes out
+            c.data[i].p = c.data[i].p if c.data[i].p >= 0 else 0  # no NaN may be reported
         c.table.sort(c.data, c.n)
     else:
         candidates_finish(c)

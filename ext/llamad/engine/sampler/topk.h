@@ -1,11 +1,11 @@
-/* The largest k logits of a row, without a candidate array of the whole vocabulary.
+/* Finds the largest k logits of a row, without a candidate array of the whole vocabulary.
  *
- * Owns: the scan of the row. Sampler threads; touches nothing but its arguments.
+ * Owns: the scan of the row. Runs on sampler threads; touches nothing but its arguments.
  *
- * The row is read once in pieces of 1,024: each of 16 lanes j keeps the maximum of the 64 elements
- * j, j + 16, j + 32, ... of its piece, so no element is ever compared across lanes. The k-th largest of these
- * maxima is a threshold that at least k elements reach, and only the groups whose maximum reaches it are looked
- * into again. NaN compares false and is never chosen.
+ * The row is read once, in pieces of 1,024: each lane j of 16 keeps the maximum of the 64 elements j, j + 16, j + 32,
+ * ... of its piece, so no element is ever compared across lanes. The k-th largest of these maxima is a threshold that
+ * at least k elements reach, and only the groups whose maximum reaches it are read again. NaN compares false and is
+ * never chosen.
  */
 #ifndef LLAMAD_TOPK_H
 #define LLAMAD_TOPK_H
@@ -25,7 +25,7 @@
 #define TOPK_GROUP 64
 #define TOPK_PIECE (TOPK_LANES * TOPK_GROUP)
 
-/* As wide as the registers are: the compiler takes wider vectors apart, element by element. */
+/* As wide as the registers, because the compiler splits wider vectors element by element. */
 #if defined(__AVX512F__)
 #define TOPK_WIDTH 16
 #elif defined(__AVX__)
@@ -37,31 +37,31 @@
 
 typedef float topk_vf __attribute__((vector_size(TOPK_WIDTH * 4)));
 typedef int32_t topk_vi __attribute__((vector_size(TOPK_WIDTH * 4)));
-/* Loaded once: a GPU may be writing there, and compare and test must see the same. */
+/* Loaded once: a GPU may be writing there, and the comparison and the test must see the same value. */
 typedef volatile const float topk_seen __attribute__((vector_size(TOPK_WIDTH * 4), aligned(4), may_alias));
 
-/* Writes one maximum for each group of a piece. Returns whether one of its numbers has exactly these bits. */
+/* Writes one maximum for each group of a piece. Returns whether one of its elements has exactly these bits. */
 static inline int topk_piece_maxima(const float *at, float *out, int32_t bits) {
     topk_vf max[TOPK_PARTS], next;
-    topk_vi found = {0};
+    topk_vi matches = {0};
     int32_t any = 0;
-    for (int part = 0; part < TOPK_PARTS; part++) max[part] = (topk_vf) {0} - INFINITY;
+    for (int v = 0; v < TOPK_PARTS; v++) max[v] = (topk_vf) {0} - INFINITY;
     for (int i = 0; i < TOPK_GROUP; i++) {
-        /* A piece ahead is a page ahead, where the processor itself does not look. */
+        /* A piece ahead is a page ahead, which the processor does not prefetch by itself. */
         __builtin_prefetch(at + TOPK_PIECE + i * TOPK_LANES);
-        for (int part = 0; part < TOPK_PARTS; part++) {
-            next = *(topk_seen *) (at + i * TOPK_LANES + part * TOPK_WIDTH);
-            topk_vi bigger = next > max[part];
-            max[part] = (topk_vf) (((topk_vi) next & bigger) | ((topk_vi) max[part] & ~bigger));
-            found |= (topk_vi) next == bits;
+        for (int v = 0; v < TOPK_PARTS; v++) {
+            next = *(topk_seen *) (at + i * TOPK_LANES + v * TOPK_WIDTH);
+            topk_vi bigger = next > max[v];
+            max[v] = (topk_vf) (((topk_vi) next & bigger) | ((topk_vi) max[v] & ~bigger));
+            matches |= (topk_vi) next == bits;
         }
     }
     memcpy(out, max, sizeof max);
-    for (int lane = 0; lane < TOPK_WIDTH; lane++) any |= found[lane];
+    for (int lane = 0; lane < TOPK_WIDTH; lane++) any |= matches[lane];
     return any != 0;
 }
 
-/* The same for all whole pieces; returns how many maxima there are. */
+/* Writes the maxima of all whole pieces. Returns how many there are. */
 static inline int32_t topk_group_maxima(const float *row, int32_t n, float *out) {
     int32_t n_pieces = n / TOPK_PIECE;
     for (int32_t i = 0; i < n_pieces; i++) {
@@ -70,7 +70,7 @@ static inline int32_t topk_group_maxima(const float *row, int32_t n, float *out)
     return n_pieces * TOPK_LANES;
 }
 
-/* Keeps the k largest values seen in a min-heap. */
+/* Restores the order of a min-heap of the k largest values after heap[i] was changed. */
 static inline void topk_heap_sink(float *heap, int32_t k, int32_t i) {
     float value = heap[i];
     for (;;) {
@@ -84,7 +84,7 @@ static inline void topk_heap_sink(float *heap, int32_t k, int32_t i) {
     heap[i] = value;
 }
 
-/* The k-th largest of the maxima, or -inf when there are fewer than k. */
+/* Returns the k-th largest of the maxima, or -inf if there are fewer than k. */
 static inline float topk_threshold(const float *maxima, int32_t n, int32_t k, float *heap) {
     if (n < k) return -INFINITY;
     memcpy(heap, maxima, (size_t) k * sizeof *heap);
@@ -98,7 +98,7 @@ static inline float topk_threshold(const float *maxima, int32_t n, int32_t k, fl
     return heap[0];
 }
 
-/* How many elements reach a value. */
+/* Returns how many elements reach a value. */
 static inline int32_t topk_count(const float *row, int32_t n, float least) {
     topk_vf limit = (topk_vf) {0} + least, next;
     topk_vi sum = {0};
@@ -112,8 +112,8 @@ static inline int32_t topk_count(const float *row, int32_t n, float least) {
     return count;
 }
 
-/* For a short row: a value that at least k elements reach and not many more, found by counting. -FLT_MAX where that
- * does not lead to one soon, as with many equals. */
+/* For a short row: returns a value that at least k elements reach and not many more, found by counting. Returns
+ * -FLT_MAX if that does not lead to one soon, for example with many equal elements. */
 static inline float topk_near(const float *row, int32_t n, int32_t k, float largest) {
     const int32_t n_most = k + k / 4 + 8;
     float above = largest, span = 1, least = largest - span;
@@ -137,7 +137,7 @@ static inline float topk_near(const float *row, int32_t n, int32_t k, float larg
     return count >= k && count <= n_most ? least : -FLT_MAX;
 }
 
-/* Which of 16 elements are larger, a bit for each. */
+/* Returns which of 16 elements are larger, a bit for each. */
 static inline uint32_t topk_larger(const float *at, float than) {
 #if defined(__AVX512F__)
     return (uint32_t) _mm512_cmp_ps_mask(_mm512_loadu_ps(at), _mm512_set1_ps(than), _CMP_GT_OQ);
@@ -152,12 +152,12 @@ static inline uint32_t topk_larger(const float *at, float than) {
 #endif
 }
 
-/* --- the order of equals ---------------------------------------------------------------------------------------
+/* --- the order of equal elements -------------------------------------------------------------------------------
  *
- * GPUs round logits to 16 bits, so among the 40 largest some are nearly always equal, and which of them comes first
- * decides which one a random number means. llama.cpp leaves it to std::partial_sort: a heap of the first k whose top
- * is the least, into which every later element goes that is larger than that. The same heap is kept here, but pieces of
- * the row whose maximum does not reach the top are passed over: nothing in them would have entered it.
+ * GPUs round logits to 16 bits, so among the 40 largest some are nearly always equal, and their order decides which
+ * token a random number selects. llama.cpp leaves that to std::partial_sort: a heap of the first k whose top is the
+ * smallest, into which every later element goes that is larger than the top. The same heap is kept here, but pieces of
+ * the row whose maximum does not reach the top are skipped: nothing in them would have entered it.
  */
 typedef struct topk_item { /* a llamad_candidate */
     int32_t id;
@@ -165,7 +165,7 @@ typedef struct topk_item { /* a llamad_candidate */
     float p;
 } topk_item;
 
-/* GNU's way of putting a value into a heap with a hole: the hole goes down to a leaf, the value comes up from there. */
+/* Puts a value into a heap with a hole as GNU's library does: the hole goes down to a leaf, then the value comes up. */
 static inline void topk_fill_hole(topk_item *heap, int32_t n, int32_t hole, topk_item value) {
     int32_t top = hole, child = hole;
     while (child < (n - 1) / 2) {
@@ -195,8 +195,8 @@ static inline void topk_enter_all(topk_item *heap, int32_t k, const float *row, 
     for (int32_t i = begin; i < end; i++) topk_enter(heap, k, row, i);
 }
 
-/* The k largest, sorted, equals in the order that llama.cpp's sort leaves them in. `maxima` are the groups'; no NaN may
- * be among the first k. */
+/* Writes the k largest, sorted, with equal elements in the order in which llama.cpp's sort leaves them. `maxima` are
+ * those of the groups; no NaN may be among the first k elements. */
 static inline void topk_in_order(const float *row, int32_t n, int32_t k, const float *maxima, topk_item *out) {
     int32_t n_whole = n / TOPK_PIECE * TOPK_PIECE;
     for (int32_t i = 0; i < k; i++) out[i] = (topk_item) {i, row[i], 0};

@@ -1,4 +1,4 @@
-# The largest logits of a row: the k first of them, sorted, or all that reach a threshold.
+# Finds the largest logits of a row: the first k of them, sorted, or all that reach a threshold.
 from libc.stdint cimport int32_t
 
 from llamad.base.function_table cimport llamad_candidate

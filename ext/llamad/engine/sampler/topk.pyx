@@ -19,7 +19,7 @@ cdef extern from "llamad/engine/sampler/topk.h" nogil:
 
 
 cdef int32_t topk_n_maxima(int32_t n) noexcept nogil:
-    """How many floats the functions below need for their maxima, and for the heap after them."""
+    """Return how many floats the functions below need for their maxima and for the heap after them."""
     return (n // TOPK_PIECE + 1) * TOPK_LANES + TOPK_MAX
 
 
@@ -34,14 +34,14 @@ cdef float _largest(const float *row, int32_t n, const float *maxima, int32_t n_
 
 
 cdef float topk_maxima(const float *row, int32_t n, float *maxima, int has_maxima) noexcept nogil:
-    """Fills the groups' maxima, if they are not there; returns the largest element."""
+    """Compute the groups' maxima, unless they are there. Return the largest element."""
     return _largest(row, n, maxima, n // TOPK_PIECE * TOPK_LANES if has_maxima else topk_group_maxima(row, n, maxima))
 
 
 cdef int32_t topk_collect(const float *row, int32_t n, const float *maxima, float least,
                           llamad_candidate *out) noexcept nogil:
-    """Every element that reaches the threshold, in the row's order; returns how many. `out` has room for all."""
-    cdef int32_t i, piece, lane, end, found = 0
+    """Collect every element that reaches the threshold, in row order. Return how many. `out` has room for all."""
+    cdef int32_t i, piece, lane, end, n_collected = 0
     for piece in range(n // TOPK_PIECE + 1):
         lane = 0
         if piece < n // TOPK_PIECE:
@@ -52,15 +52,15 @@ cdef int32_t topk_collect(const float *row, int32_t n, const float *maxima, floa
         end = min(n, (piece + 1) * TOPK_PIECE)
         for i in range(piece * TOPK_PIECE, end):
             if row[i] >= least:
-                out[found].id = i
-                out[found].logit = row[i]
-                found += 1
-    return found
+                out[n_collected].id = i
+                out[n_collected].logit = row[i]
+                n_collected += 1
+    return n_collected
 
 
 cdef int _collect(const float *row, int32_t at, int32_t end, int32_t stride, float least, llamad_candidate *out,
                   int32_t *n) noexcept nogil:
-    """Adds every element of a group that reaches the threshold; -1 when there are too many."""
+    """Add every element of a group that reaches the threshold. Return 0, or -1 if there are too many."""
     while at < end:
         if row[at] >= least:
             if n[0] == TOPK_COLLECT_MAX:
@@ -89,7 +89,7 @@ cdef void _sift(llamad_candidate *data, int32_t n, int32_t i) noexcept nogil:
 
 
 cdef void _sort(llamad_candidate *data, int32_t n) noexcept nogil:
-    """Largest first. Insertion for the usual few, a heap for many."""
+    """Sort, largest first: by insertion for the usual few, with a heap for many."""
     cdef llamad_candidate value
     cdef int32_t i, j
     if n <= INSERTION_SORT_MAX:
@@ -120,7 +120,8 @@ cdef int _has_nan(const float *row, int32_t n) noexcept nogil:
 
 cdef int32_t _select_in_order(const float *row, int32_t n, int32_t k, llamad_candidate *out,
                               const float *maxima) noexcept nogil:
-    """topk_select by llama.cpp's own heap: for a row whose elements are hardly more than k, or nearly all equal."""
+    """Do topk_select() with llama.cpp's own heap: for a row of hardly more than k elements, or nearly all equal
+    ones."""
     topk_in_order(row, n, k, maxima, <topk_item *>out)
     while k > 0 and not out[k - 1].logit >= -FLT_MAX:
         k -= 1
@@ -129,17 +130,17 @@ cdef int32_t _select_in_order(const float *row, int32_t n, int32_t k, llamad_can
 
 cdef int32_t topk_select(const float *row, int32_t n, int32_t k, llamad_candidate *out, float *maxima,
                          int has_maxima) noexcept nogil:
-    """The first k of `out` become the k largest, sorted; returns k, or fewer where fewer are above -inf.
+    """Make the first k of `out` the k largest, sorted. Return k, or fewer if fewer are above -inf.
 
-    -1 where too many reach the threshold, or llama.cpp would sort in another way than by a heap and equal logits leave
-    the order open: the caller then has its own sort do it. `out` has room for TOPK_COLLECT_MAX."""
+    Return -1 if too many reach the threshold, or if llama.cpp would not sort with a heap and equal logits leave the
+    order open: then the caller must sort. `out` has room for TOPK_COLLECT_MAX."""
     cdef int32_t n_groups = n // TOPK_PIECE * TOPK_LANES if has_maxima else topk_group_maxima(row, n, maxima)
     cdef int32_t i, piece, n_found = 0, n_whole = n // TOPK_PIECE * TOPK_PIECE
     cdef float least
     if n_groups >= k:
         least = topk_threshold(maxima, n_groups, k, maxima + n_groups)
     else:
-        # Too few groups for a threshold; without one all of the row would be sorted.
+        # There are too few groups for a threshold; without one, the whole row would be sorted.
         least = topk_near(row, n, k, _largest(row, n, maxima, n_groups))
         if least == -FLT_MAX and k <= PARTIAL_SORT_MAX and not _has_nan(row, k):
             return _select_in_order(row, n, k, out, maxima)

@@ -1,4 +1,4 @@
-# One KV cache of the fake: cells with a position and owners, in one stream or in one for each sequence.
+# One KV cache of the fake: cells with a position and owners, in one stream or in one per sequence.
 from libc.stdint cimport int32_t, uint64_t
 
 from llamad.engine.testing.fake_owners cimport FAKE_SEQS_MAX, FakeOwners
@@ -7,27 +7,27 @@ from llamad.engine.testing.fake_split cimport FakeBatch, FakeSplit, FakeUbatch
 ctypedef struct FakeCell:
     int32_t pos
     int32_t token
-    float adapters             # that computed it
-    uint64_t serial            # in which order cells of one position were written
+    float adapters             # the adapters that computed it
+    uint64_t serial            # the order in which cells of one position were written
     FakeOwners owners          # none: the cell is empty
 
 ctypedef struct FakeStream:
     FakeCell *cells            # NULL until something is written
     int32_t head               # where the next search for room begins
     int32_t n_used
-    int32_t n_touched          # no cell from here on is used
+    int32_t n_touched          # no cell from this index on is used
 
 ctypedef struct FakeSpan:      # what a sequence holds
     int32_t n
     int32_t pos_min            # -1 if it holds nothing, like pos_max
     int32_t pos_max
-    int32_t last_token         # of the cell at pos_max that was written last
+    int32_t last_token         # the token of the cell at pos_max that was written last
     uint64_t last_serial
-    int32_t is_stale           # to be found again
+    int32_t is_stale           # it must be computed again
 
 ctypedef struct FakeCells:
     int32_t n_streams          # 0: there is no such cache
-    int32_t n_cells            # of a stream
+    int32_t n_cells            # per stream
     int32_t n_swa              # size of the sliding window; 0: none
     uint64_t last_serial
     FakeStream streams[FAKE_SEQS_MAX]

@@ -1,7 +1,8 @@
-# Owns: one KV cache of the fake, by the rules of llama-kv-cache.cpp: which cells a ubatch gets, who loses them, and what
-# edits of positions do. The engine thread's. It knows tokens for keys and values, and nothing of other caches.
+# Owns: one KV cache of the fake, with the rules of llama-kv-cache.cpp: which cells a ubatch gets, who loses them, and
+# what edits of positions do. Runs on the engine thread. It stores tokens in place of keys and values, and does not know
+# other caches.
 #
-# With a sliding window a cell may be taken from its only owner once that owner's next token cannot see it. The owner
+# With a sliding window, a cell may be taken from its only owner once that owner's next token cannot see it. The owner
 # then loses all earlier positions too, so that its positions have no gap.
 from libc.stdint cimport INT32_MAX, int32_t
 from libc.stdlib cimport calloc, free, malloc
@@ -36,7 +37,7 @@ cdef void cells_free(FakeCells *cells) noexcept nogil:
         cells.streams[i].cells = NULL
 
 
-# --- what is there ----------------------------------------------------------------------------------------------
+# --- reading ----------------------------------------------------------------------------------------------------
 
 cdef int32_t _stream_of(const FakeCells *cells, int32_t seq) noexcept nogil:
     return seq if cells.n_streams > 1 else 0
@@ -47,7 +48,7 @@ cdef FakeStream *cells_stream(FakeCells *cells, int32_t seq) noexcept nogil:
 
 
 cdef void _grow(FakeSpan *span, const FakeCell *cell) noexcept nogil:
-    """The sequence holds this cell too."""
+    """Extend the span by a cell that the sequence holds."""
     if span.n == 0 or cell.pos < span.pos_min:
         span.pos_min = cell.pos
     if span.n == 0 or cell.pos > span.pos_max or (cell.pos == span.pos_max and cell.serial > span.last_serial):
@@ -71,7 +72,7 @@ cdef FakeSpan *cells_span(FakeCells *cells, int32_t seq) noexcept nogil:
 
 
 cdef FakeCell *cells_find(FakeCells *cells, int32_t seq, int32_t pos) noexcept nogil:
-    """The sequence's cell at this position, or NULL."""
+    """Return the sequence's cell at this position, or NULL."""
     cdef FakeStream *stream = cells_stream(cells, seq)
     cdef int32_t i
     for i in range(stream.n_touched):
@@ -81,7 +82,7 @@ cdef FakeCell *cells_find(FakeCells *cells, int32_t seq, int32_t pos) noexcept n
 
 
 cdef int cells_is_masked(const FakeCells *cells, int32_t pos, int32_t pos_query) noexcept nogil:
-    """Whether the window hides a cell at pos from a token at pos_query."""
+    """Return whether the window hides a cell at pos from a token at pos_query."""
     return cells.n_swa > 0 and pos_query - pos >= cells.n_swa
 
 
@@ -110,7 +111,7 @@ cdef void _own(FakeCells *cells, FakeCell *cell, int32_t seq) noexcept nogil:
 
 
 cdef int _disown(FakeCells *cells, FakeStream *stream, FakeCell *cell, int32_t seq) noexcept nogil:
-    """Whether the cell is empty now."""
+    """Remove the owner. Return whether the cell is empty now."""
     cells.spans[seq].is_stale = 1
     owners_remove(&cell.owners, seq)
     if cell.owners.n:
@@ -144,7 +145,7 @@ cdef void cells_rm(FakeCells *cells, int32_t seq, int32_t p0, int32_t p1) noexce
 
 
 cdef int32_t cells_add(FakeCells *cells, int32_t seq, int32_t p0, int32_t p1, int32_t delta) noexcept nogil:
-    """Moves the cells for all their owners. Returns how many would have a position below 0, and are empty now."""
+    """Move the cells for all their owners. Return how many got a position below 0, and are empty now."""
     cdef FakeStream *stream = cells_stream(cells, seq)
     cdef int32_t i, n = 0, first = cells.n_cells
     if delta == 0 or p0 == p1:
@@ -178,7 +179,7 @@ cdef FakeCell *_open(FakeCells *cells, FakeStream *stream) noexcept nogil:
 
 
 cdef void cells_cp(FakeCells *cells, int32_t src, int32_t dst) noexcept nogil:
-    """In one stream dst owns the cells as well; between two, it has its own at the same places."""
+    """Copy a sequence. In one stream dst becomes an owner of the cells; between streams it gets its own ones."""
     cdef FakeStream *source = cells_stream(cells, src)
     cdef FakeStream *target = cells_stream(cells, dst)
     cdef FakeCell *cell
@@ -213,7 +214,7 @@ cdef int _can_take(FakeCells *cells, const FakeCell *cell) noexcept nogil:
 
 
 cdef int _find_room(FakeCells *cells, int32_t seq, int32_t n, int32_t *slots) noexcept nogil:
-    """Cells for n tokens in the sequence's stream, not always neighbours. Whether there are enough. Changes nothing."""
+    """Find cells for n tokens in the sequence's stream. Return whether there are enough. Changes nothing."""
     cdef FakeStream *stream = cells_stream(cells, seq)
     cdef FakeCell *all = _open(cells, stream)
     cdef int32_t head = stream.head, n_tested = 0, n_found = 0
@@ -234,24 +235,24 @@ cdef int _find_room(FakeCells *cells, int32_t seq, int32_t n, int32_t *slots) no
     return 0
 
 
-cdef int32_t _n_parts(const FakeCells *cells, const FakeUbatch *ubatch) noexcept nogil:
-    """In how many streams the ubatch is placed."""
+cdef int32_t _n_streams(const FakeCells *cells, const FakeUbatch *ubatch) noexcept nogil:
+    """Return in how many streams the ubatch is placed."""
     return ubatch.n_seqs if cells.n_streams > 1 else 1
 
 
 cdef int _find_slots(FakeCells *cells, const FakeBatch *batch, const FakeSplit *split, const FakeUbatch *ubatch,
                      int32_t *slots) noexcept nogil:
-    cdef int32_t n_parts = _n_parts(cells, ubatch), part, first
-    for part in range(n_parts):
-        first = ubatch.first + part * (ubatch.n // n_parts)
-        if not _find_room(cells, batch.seq[split.order[first]], ubatch.n // n_parts, slots + first):
+    cdef int32_t n_streams = _n_streams(cells, ubatch), s, first
+    for s in range(n_streams):
+        first = ubatch.first + s * (ubatch.n // n_streams)
+        if not _find_room(cells, batch.seq[split.order[first]], ubatch.n // n_streams, slots + first):
             return 0
     return 1
 
 
 cdef void cells_place(FakeCells *cells, const FakeBatch *batch, const FakeSplit *split, const FakeUbatch *ubatch,
                       const int32_t *slots) noexcept nogil:
-    """Writes the ubatch to these cells. Whoever owned one of them loses it, and all positions before it."""
+    """Write the ubatch to these cells. The owner of such a cell loses it, and all positions before it."""
     cdef int32_t lost[FAKE_SEQS_MAX]
     cdef FakeStream *stream
     cdef FakeCell *cell
@@ -277,30 +278,30 @@ cdef void cells_place(FakeCells *cells, const FakeBatch *batch, const FakeSplit 
         if lost[seq] >= 0 and cells_span(cells, seq).pos_min <= lost[seq]:
             cells_rm(cells, seq, cells_span(cells, seq).pos_min, lost[seq] + 1)
     for k in range(ubatch.first, ubatch.first + ubatch.n):
-        cells_stream(cells, batch.seq[split.order[k]]).head = slots[k] + 1  # behind the last one
+        cells_stream(cells, batch.seq[split.order[k]]).head = slots[k] + 1  # after the last cell
 
 
 cdef void _put_back(FakeCells *cells, const FakeBatch *batch, const FakeSplit *split, const FakeUbatch *ubatch,
                     const int32_t *slots, const FakeCell *old, const int32_t *heads) noexcept nogil:
-    """The cells of the ubatch are what they were. Those that their owners lost beside them stay lost, and with streams
-    the heads are those of the first ones: llama.cpp does so."""
-    cdef int32_t n_parts = _n_parts(cells, ubatch), n_each = ubatch.n // n_parts, part, k
+    """Restore the cells of the ubatch. As in llama.cpp, other cells that their owners lost stay lost, and with streams
+    the heads become those of the first streams."""
+    cdef int32_t n_streams = _n_streams(cells, ubatch), n_each = ubatch.n // n_streams, s, k
     cdef FakeStream *stream
     cdef FakeCell *cell
-    for part in range(n_parts):
-        stream = cells_stream(cells, batch.seq[split.order[ubatch.first + part * n_each]])
-        for k in range(ubatch.first + part * n_each, ubatch.first + (part + 1) * n_each):
+    for s in range(n_streams):
+        stream = cells_stream(cells, batch.seq[split.order[ubatch.first + s * n_each]])
+        for k in range(ubatch.first + s * n_each, ubatch.first + (s + 1) * n_each):
             cell = &stream.cells[slots[k]]
             _empty(cells, stream, cell)
             cell[0] = old[k]
             _set_stale(cells, cell)
             stream.n_used += cell.owners.n > 0
             stream.n_touched = max(stream.n_touched, slots[k] + 1)
-        stream.head = heads[part]
+        stream.head = heads[s]
 
 
 cdef int cells_prepare(FakeCells *cells, const FakeBatch *batch, const FakeSplit *split, int32_t *slots) noexcept nogil:
-    """Finds cells for all ubatches, each after those before it were placed. Whether there are enough."""
+    """Find cells for all ubatches, each after the earlier ones were placed. Return whether there are enough."""
     cdef FakeCell *old = <FakeCell *>malloc(<size_t>batch.n * sizeof(FakeCell))
     cdef int32_t *heads = <int32_t *>malloc(<size_t>split.n * FAKE_SEQS_MAX * sizeof(int32_t))
     cdef const FakeUbatch *ubatch
@@ -309,8 +310,8 @@ cdef int cells_prepare(FakeCells *cells, const FakeBatch *batch, const FakeSplit
         ubatch = &split.ubatches[u]
         if not _find_slots(cells, batch, split, ubatch, slots):
             break
-        if split.n == 1 and _n_parts(cells, ubatch) == 1 and batch.seq[split.order[ubatch.first]] == 0:
-            n_placed = -1  # to place it and put it back would change nothing, and takes long where there are many cells
+        if split.n == 1 and _n_streams(cells, ubatch) == 1 and batch.seq[split.order[ubatch.first]] == 0:
+            n_placed = -1  # placing and restoring it would change nothing, but takes long if there are many cells
             break
         for k in range(FAKE_SEQS_MAX):
             heads[u * FAKE_SEQS_MAX + k] = cells.streams[k].head
@@ -326,7 +327,7 @@ cdef int cells_prepare(FakeCells *cells, const FakeBatch *batch, const FakeSplit
 
 
 cdef int cells_insert(FakeCells *cells, const FakeBatch *batch) noexcept nogil:
-    """Writes a batch of one sequence, of any length. 0: there is no room, nothing changed."""
+    """Write a batch of one sequence, of any length. Return 0 if there is no room; then nothing has changed."""
     cdef FakeUbatch ubatch = FakeUbatch(0, batch.n, 1)
     cdef FakeSplit split = FakeSplit(1, &ubatch, <int32_t *>malloc(<size_t>batch.n * sizeof(int32_t)))
     cdef int32_t *slots = <int32_t *>malloc(<size_t>batch.n * sizeof(int32_t))

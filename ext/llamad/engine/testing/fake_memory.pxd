@@ -1,4 +1,4 @@
-# The fake's memory, behind the table: one cache, or several together.
+# The fake's memory for the function table: one cache, or several together.
 from libc.stdint cimport int32_t
 
 from llamad.engine.testing.fake_cells cimport FakeCell

@@ -1,7 +1,7 @@
-# Owns: the fake's memory, put together as llama.cpp does it: one KV cache, a second one for layers with a sliding window
-# (llama-kv-cache-iswa.cpp), a recurrent one, or these beside each other (llama-memory-hybrid.cpp). The engine thread's.
-# It is as strict as llama.cpp is fatal: what would abort there is counted in bad_calls here, and a decode that would
-# compute wrong logits without a word is counted in n_wrong.
+# Owns: the fake's memory, combined as in llama.cpp: one KV cache, a second one for layers with a sliding window
+# (llama-kv-cache-iswa.cpp), a recurrent one, or these together (llama-memory-hybrid.cpp). Runs on the engine thread. A
+# call that would make llama.cpp abort is counted in bad_calls, and a decode that would silently compute wrong logits is
+# counted in n_wrong.
 from libc.stdint cimport INT32_MAX, int32_t, uint64_t
 from libc.stdlib cimport free, malloc, qsort
 from libc.string cimport memset
@@ -20,7 +20,7 @@ from llamad.engine.testing.fake_recurrent cimport (
 from llamad.engine.testing.fake_split cimport FakeUbatch, split_equal, split_simple
 
 
-# --- what is there ----------------------------------------------------------------------------------------------
+# --- reading ----------------------------------------------------------------------------------------------------
 
 cdef int _has_base(const FakeModel *model) noexcept nogil:
     return model.base.n_streams > 0
@@ -35,12 +35,12 @@ cdef int _has_states(const FakeModel *model) noexcept nogil:
 
 
 cdef FakeCells *_last_cache(FakeModel *model) noexcept nogil:
-    """The KV cache that knows a sequence's first and last position: the other one may have more."""
+    """Return the KV cache that determines a sequence's first and last position; the other one may have more."""
     return &model.window if _has_window(model) else &model.base
 
 
 cdef int32_t memory_held(FakeModel *model, int32_t seq) noexcept nogil:
-    """How many tokens the sequence holds."""
+    """Return how many tokens the sequence holds."""
     cdef const FakeSeen *seen
     if _has_base(model):
         return cells_span(&model.base, seq).n
@@ -73,7 +73,7 @@ cdef int _compare(const void *a, const void *b) noexcept nogil:
 
 
 cdef FakeCell **memory_order(FakeModel *model, int32_t seq) noexcept nogil:
-    """The sequence's cells in the first KV cache by position, memory_held of them. To be freed."""
+    """Return the sequence's cells in the first KV cache, sorted by position. The caller frees the array."""
     cdef FakeStream *stream = cells_stream(&model.base, seq)
     cdef int32_t i, n = 0
     cdef FakeCell **cells = <FakeCell **>malloc(<size_t>(memory_held(model, seq) + 1) * sizeof(void *))
@@ -102,7 +102,7 @@ cdef int memory_is_bad(FakeModel *model, int32_t seq) noexcept nogil:
 # --- edits ------------------------------------------------------------------------------------------------------
 
 cdef int _is_behind_output(FakeModel *model, int32_t seq, int32_t p0) noexcept nogil:
-    """Whether what is cut off begins right behind a token with an output, and has none itself: pads."""
+    """Return whether the removed tokens begin right after a token with an output, and are therefore padding."""
     cdef FakeStream *stream = cells_stream(&model.base, seq)
     cdef int32_t i, n = 0
     if cells_find(&model.base, seq, p0) == NULL or model.seqs[seq].n_told == 0:
@@ -114,8 +114,9 @@ cdef int _is_behind_output(FakeModel *model, int32_t seq, int32_t p0) noexcept n
 
 
 cdef void _forget(FakeModel *model, int32_t seq, int32_t p0, int32_t p1) noexcept nogil:
-    """A range before the state's last position is removed, of which the state knows nothing. That is what llama.cpp does
-    when a context is shifted, so it does not count as wrong: the state has seen what is left."""
+    """Adjust the state after a range before its last position was removed, although it has seen those tokens. llama.cpp
+    does that when a context is shifted, so it does not count as wrong: the state is set to have seen only what is
+    left."""
     cdef const FakeSeen *old = recurrent_seen(&model.recurrent, seq)
     cdef FakeSeen *seen = seen_new(old.n)
     cdef FakeCell **cells
@@ -221,7 +222,7 @@ cdef int32_t fake_can_shift(void *ctx) noexcept nogil:
 # --- a batch ----------------------------------------------------------------------------------------------------
 
 cdef int _prepare(FakeModel *model) noexcept nogil:
-    """Whether each memory has room for the split."""
+    """Return whether each kind of memory has room for the split."""
     if _has_states(model) and not recurrent_prepare(&model.recurrent, &model.batch, &model.split):
         return 0
     if _has_base(model) and not cells_prepare(&model.base, &model.batch, &model.split, model.base_slots):
@@ -230,7 +231,7 @@ cdef int _prepare(FakeModel *model) noexcept nogil:
 
 
 cdef int _find_split(FakeModel *model) noexcept nogil:
-    """Cuts the batch as its memory wants it. Whether there is room for it."""
+    """Split the batch as its memory requires. Return whether there is room for it."""
     if model.base.n_streams == 1 and not _has_states(model):
         split_simple(&model.split, &model.batch, model.n_ubatch)
         if _prepare(model):
@@ -242,7 +243,7 @@ cdef int _find_split(FakeModel *model) noexcept nogil:
 
 
 cdef uint64_t _window_sum(FakeCells *cells, int32_t seq, int32_t pos, int32_t n_swa) noexcept nogil:
-    """Returns a sum over the cells of this cache that a token at pos sees through the window."""
+    """Return a checksum of the cells of this cache that a token at pos sees through the window."""
     cdef FakeStream *stream = cells_stream(cells, seq)
     cdef uint64_t total = 0
     cdef int32_t i
@@ -253,7 +254,7 @@ cdef uint64_t _window_sum(FakeCells *cells, int32_t seq, int32_t pos, int32_t n_
 
 
 cdef int _has_other_state(FakeModel *model, int32_t seq) noexcept nogil:
-    """Whether the sequence's state has seen other tokens than those it holds."""
+    """Return whether the sequence's state has seen other tokens than those in its cells."""
     cdef const FakeSeen *seen = recurrent_seen(&model.recurrent, seq)
     cdef FakeCell **cells = memory_order(model, seq)
     cdef int is_other = seen.n != memory_held(model, seq)
@@ -265,11 +266,11 @@ cdef int _has_other_state(FakeModel *model, int32_t seq) noexcept nogil:
 
 
 cdef int _is_wrong(FakeModel *model, int32_t seq, int32_t pos, int32_t pos_last) noexcept nogil:
-    """Whether tokens from pos to pos_last were computed from anything but all that the sequence holds before them."""
+    """Return whether tokens from pos to pos_last were computed from anything but all the tokens before them."""
     if not _has_base(model):
         return 0
     if cells_span(&model.base, seq).pos_max != pos_last:
-        return 1  # cells are left from another text
+        return 1  # cells of another text are left
     if _has_window(model):
         if cells_span(&model.window, seq).pos_max != pos_last:
             return 1
@@ -296,7 +297,7 @@ cdef void _check(FakeModel *model, const FakeUbatch *ubatch) noexcept nogil:
 
 
 cdef int memory_decode(FakeModel *model) noexcept nogil:
-    """Writes model.batch. 0: there is no room for it."""
+    """Write model.batch to the memory. Return 0 if there is no room for it."""
     cdef const FakeUbatch *ubatch
     cdef int32_t u
     if not _find_split(model):

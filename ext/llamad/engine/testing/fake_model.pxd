@@ -1,4 +1,4 @@
-# The fake's state: a model of bytes over memories such as llama.cpp has. Data alone.
+# The state of the fake: a model of bytes with llama.cpp's kinds of memory. Only data.
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from llamad.engine.testing.fake_cells cimport FakeCells
@@ -11,63 +11,63 @@ cdef enum:
     FAKE_ROW = -2          # the token of a cell that holds a row of embeddings
 
 ctypedef struct FakeSeq:
-    int32_t n_outputs          # since its last token was cut off: where its script stands
-    int32_t n_told             # tokens up to the last one with an output
-    int32_t is_written_later   # by a copy or a move that the next decode does: no state may be read before
-    int32_t is_read_later      # by such a copy: none may be written
+    int32_t n_outputs          # outputs since its last token was removed: the position in its script
+    int32_t n_told             # number of tokens up to the last one with an output
+    int32_t is_written_later   # the next decode writes to it (a copy or a move): no state may be read before
+    int32_t is_read_later      # the next decode copies from it: no state may be written before
 
 ctypedef struct FakeModel:
     int32_t n_ctx
     int32_t n_batch
     int32_t n_ubatch
     int32_t n_seqs
-    int32_t n_streams_told     # in states
+    int32_t n_streams_told     # number of streams in states
     int64_t decode_us          # how long a decode takes
-    int64_t token_us           # and each of its tokens
+    int64_t token_us           # how long each of its tokens takes
     int32_t is_blocked         # decode waits while set
-    int32_t is_waiting         # it does
-    int32_t fail_code          # the next decodes return it,
-    int32_t n_failures         # so many
-    int32_t fail_media         # the next decode of rows returns it
-    int32_t n_locked           # pages of states
+    int32_t is_waiting         # a decode waits
+    int32_t fail_code          # the next decodes return this code
+    int32_t n_failures         # how many of them
+    int32_t fail_media         # the next decode of rows returns this code
+    int32_t n_locked           # number of locked states
     int32_t fail_seq           # decodes with this sequence return fail_seq_code, counted from 1; 0: none
     int32_t fail_seq_code
-    int32_t refuse_above       # more tokens than these find no room; -1: any number fits
-    int32_t n_refusals         # short decodes behind one of prompts that find no room
+    int32_t refuse_above       # a decode with more tokens finds no room; -1: any number fits
+    int32_t n_refusals         # so many short decodes after one of prompts find no room
     int32_t is_after_prompts   # the last decode was of prompts
-    int32_t lost_adapter       # is not there, counted from 1; 0: none
-    int32_t fail_row           # the next row asked for by itself is NULL
-    int32_t fail_rows          # all rows are, the next time
-    int32_t n_rebuild_failures  # so many rebuilds fail first
+    int32_t lost_adapter       # an adapter that is missing, counted from 1; 0: none
+    int32_t fail_row           # the next single row that is requested is NULL
+    int32_t fail_rows          # the next request for all rows returns NULL
+    int32_t n_rebuild_failures  # so many rebuilds fail
     int32_t can_shift
-    int64_t device_us          # and how long after it the logits are there
+    int64_t device_us          # how long after a decode the logits arrive
     int64_t t_ready_us
-    float adapters             # what the next decodes compute with; 0: none
-    uint64_t n_changes         # of them
+    float adapters             # the adapters of the next decodes; 0: none
+    uint64_t n_changes         # changes of adapters
     uint64_t n_decodes
     uint64_t n_refused         # decodes that found no room
     uint64_t n_graphs
     uint64_t n_silent        # decodes without any output
     uint64_t n_rebuilds
-    uint64_t n_closed          # adapters
+    uint64_t n_closed          # adapters that were closed
     uint64_t n_copies
-    int32_t n_held_max         # tokens of all sequences after a decode, at most
-    int32_t n_samplers         # open ones: a leak shows here
+    int32_t n_held_max         # the most tokens of all sequences after a decode
+    int32_t n_samplers         # open samplers, to detect leaks
     int32_t is_unified         # a copied sequence shares its cells
     FakeSeq seqs[FAKE_SEQS_MAX]
-    FakeCells base             # of all layers, or of those without a window
-    FakeCells window           # of layers with a sliding window
-    FakeRecurrent recurrent    # of recurrent layers
+    FakeCells base             # the cache of all layers, or of those without a window
+    FakeCells window           # the cache of layers with a sliding window
+    FakeRecurrent recurrent    # the memory of recurrent layers
     const unsigned char *script
     int32_t n_script
-    FakeBatch batch            # the last one
-    FakeSplit split            # of it
+    FakeBatch batch            # the last batch
+    FakeSplit split            # its ubatches
     int32_t *base_slots        # cells for its tokens, in the order of the split
     int32_t *window_slots
-    int32_t *batch_at          # where in the script a token's row stands
-    int32_t *batch_row         # which row of logits is a token's; -1: none
-    int32_t *batch_arrives     # and as which it comes
+    int32_t *batch_at          # the position in the script of a token's row
+    int32_t *batch_row         # the row of logits of a token; -1: none
+    int32_t *batch_arrives     # the order in which that row arrives
     int32_t fail_state         # the next restore fails
-    int32_t n_lost             # positions below it have left every sequence's window
-    int32_t bad_calls          # rules of llama.cpp that a caller broke
-    int32_t n_wrong            # ubatches that a sequence computed from a memory that is not its own, or not all of it
+    int32_t n_lost             # positions below this have left every sequence's window
+    int32_t bad_calls          # how often a caller broke a rule of llama.cpp
+    int32_t n_wrong            # ubatches that were computed from wrong or incomplete memory

@@ -1,4 +1,4 @@
-# The sequences that own a cell of the fake: a set of small numbers. Inline functions alone.
+# The sequences that own a cell of the fake: a set of small numbers. Only inline functions.
 from libc.stdint cimport int32_t, uint64_t
 from libc.string cimport memset
 
@@ -31,7 +31,7 @@ cdef inline void owners_clear(FakeOwners *owners) noexcept nogil:
 
 
 cdef inline int32_t owners_first(const FakeOwners *owners) noexcept nogil:
-    """The lowest owner; -1 without one."""
+    """Return the lowest owner, or -1 if there is none."""
     cdef int32_t seq
     if owners.n:
         for seq in range(FAKE_SEQS_MAX):

@@ -1,4 +1,4 @@
-# The recurrent memory of the fake: one state for each sequence, shared by copies until one of them goes on.
+# The recurrent memory of the fake: one state per sequence, which copies share until one of them continues.
 from libc.stdint cimport int32_t
 
 from llamad.engine.testing.fake_owners cimport FAKE_SEQS_MAX, FakeOwners
@@ -12,9 +12,9 @@ ctypedef struct FakeSeen:      # the tokens that a state has seen
     float *adapters
 
 ctypedef struct FakeState:
-    int32_t pos                # of its last token; -1: empty
+    int32_t pos                # position of its last token; -1: empty
     int32_t src                # the row that holds its data; -1: none, it begins with zeros
-    int32_t next_src           # from where the running graph copies it
+    int32_t next_src           # the row from which the running graph copies it
     int32_t tail               # the state of the sequence with this cell's number; -1: none
     FakeOwners owners
 

@@ -1,8 +1,8 @@
-# Owns: the recurrent memory of the fake, by the rules of llama-memory-recurrent.cpp. The engine thread's. It knows of a
-# state only which tokens it has seen, and nothing of other caches.
+# Owns: the recurrent memory of the fake, with the rules of llama-memory-recurrent.cpp. Runs on the engine thread. It
+# stores only which tokens a state has seen, and does not know other caches.
 #
-# A state cannot be cut: it can be removed whole, or a range before its last position "removed" without any effect. The
-# states that a ubatch goes on with must be neighbours, so they are exchanged with others before it.
+# A state cannot be truncated: it can be removed completely, or a range before its last position is "removed" without
+# any effect. The states that a ubatch continues must be adjacent, so they are exchanged with others before.
 from libc.stdint cimport INT32_MAX, int32_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
@@ -15,7 +15,7 @@ from llamad.engine.testing.fake_owners cimport (
 # --- data -------------------------------------------------------------------------------------------------------
 
 cdef FakeSeen *seen_new(int32_t n_max) noexcept nogil:
-    """Without a reference."""
+    """Return a new list of seen tokens, without a reference."""
     cdef FakeSeen *seen = <FakeSeen *>calloc(1, sizeof(FakeSeen))
     seen.n_max = max(16, n_max)
     seen.tokens = <int32_t *>malloc(<size_t>seen.n_max * sizeof(int32_t))
@@ -55,7 +55,7 @@ cdef void _set_row(FakeRecurrent *memory, int32_t row, FakeSeen *seen) noexcept 
 
 
 cdef FakeSeen *_own_row(FakeRecurrent *memory, int32_t row) noexcept nogil:
-    """The row's data, which no other row has."""
+    """Return the row's data, copied if another row shares it."""
     cdef FakeSeen *old = memory.rows[row]
     cdef FakeSeen *own
     cdef int32_t i
@@ -68,7 +68,7 @@ cdef FakeSeen *_own_row(FakeRecurrent *memory, int32_t row) noexcept nogil:
     return own
 
 
-# --- what is there ----------------------------------------------------------------------------------------------
+# --- reading ----------------------------------------------------------------------------------------------------
 
 cdef void recurrent_init(FakeRecurrent *memory, int32_t n_states) noexcept nogil:
     memset(memory, 0, sizeof(FakeRecurrent))
@@ -90,13 +90,13 @@ cdef const FakeState *_state_of(const FakeRecurrent *memory, int32_t seq) noexce
 
 
 cdef int32_t recurrent_pos(const FakeRecurrent *memory, int32_t seq) noexcept nogil:
-    """The position that the sequence's state stands at; -1 without one."""
+    """Return the position of the sequence's state, or -1 if it has none."""
     cdef const FakeState *state = _state_of(memory, seq)
     return state.pos if state != NULL else -1
 
 
 cdef const FakeSeen *recurrent_seen(const FakeRecurrent *memory, int32_t seq) noexcept nogil:
-    """What the sequence's state has seen; NULL without one."""
+    """Return what the sequence's state has seen, or NULL if it has none."""
     cdef const FakeState *state = _state_of(memory, seq)
     if state == NULL:
         return NULL
@@ -104,7 +104,7 @@ cdef const FakeSeen *recurrent_seen(const FakeRecurrent *memory, int32_t seq) no
 
 
 cdef void recurrent_learn(FakeRecurrent *memory, int32_t seq, FakeSeen *seen) noexcept nogil:
-    """The sequence, which has a state, has seen this and nothing else."""
+    """Set what the sequence's state has seen; it must have a state."""
     cdef int32_t tail = memory.states[seq].tail
     _set_row(memory, memory.states[tail].src if memory.states[tail].src >= 0 else tail, seen)
 
@@ -112,7 +112,7 @@ cdef void recurrent_learn(FakeRecurrent *memory, int32_t seq, FakeSeen *seen) no
 # --- edits ------------------------------------------------------------------------------------------------------
 
 cdef int _disown(FakeRecurrent *memory, FakeState *state, int32_t seq) noexcept nogil:
-    """Whether the state is empty now."""
+    """Remove the owner. Return whether the state is empty now."""
     owners_remove(&state.owners, seq)
     if state.owners.n:
         return 0
@@ -122,7 +122,7 @@ cdef int _disown(FakeRecurrent *memory, FakeState *state, int32_t seq) noexcept 
 
 
 cdef int recurrent_rm(FakeRecurrent *memory, int32_t seq, int32_t p0, int32_t p1) noexcept nogil:
-    """0: refused, nothing changed."""
+    """Remove a range. Return 0 if that is refused; then nothing has changed."""
     cdef int32_t i, pos = recurrent_pos(memory, seq), first = memory.n_states
     if 0 < p0 <= pos < p1:
         return 0
@@ -160,7 +160,7 @@ cdef void recurrent_div(FakeRecurrent *memory, int32_t seq, int32_t p0, int32_t 
 # --- room -------------------------------------------------------------------------------------------------------
 
 cdef int32_t _next_empty(const FakeRecurrent *memory, int32_t i) noexcept nogil:
-    """The first empty state from i on; i if there is none."""
+    """Return the first empty state from i on; i if there is none."""
     cdef int32_t _
     for _ in range(memory.n_states):
         i = i % memory.n_states
@@ -171,7 +171,7 @@ cdef int32_t _next_empty(const FakeRecurrent *memory, int32_t i) noexcept nogil:
 
 
 cdef void _detach(FakeRecurrent *memory, int32_t seq, int32_t to) noexcept nogil:
-    """The sequence, which has no state or shares one, gets the empty one with this number, as a copy."""
+    """Give a sequence that has no state, or shares one, a copy in the empty state with this number."""
     cdef FakeState *state = &memory.states[to]
     cdef FakeState *old
     memory.n_aborts += state.owners.n != 0
@@ -201,7 +201,7 @@ cdef void _exchange(FakeRecurrent *memory, int32_t a, int32_t b) noexcept nogil:
 
 
 cdef void _place(FakeRecurrent *memory, const int32_t *seqs, const int32_t *last_pos, int32_t n) noexcept nogil:
-    """Gives the n sequences neighbouring states of their own, which stand at last_pos then."""
+    """Give the n sequences adjacent states of their own, and set their positions to last_pos."""
     cdef int32_t s, i, to, lowest = memory.n_states - 1, highest = 0
     cdef FakeState *state
     if memory.head > memory.n_used + 2 * n:
@@ -247,7 +247,7 @@ cdef void _place_ubatch(FakeRecurrent *memory, const FakeBatch *batch, const Fak
 
 
 cdef int recurrent_prepare(FakeRecurrent *memory, const FakeBatch *batch, const FakeSplit *split) noexcept nogil:
-    """Whether every sequence of the batch has a state or can get one. Changes nothing."""
+    """Return whether every sequence of the batch has a state or can get one. Changes nothing."""
     cdef FakeState *old
     cdef int32_t head = memory.head, n_used = memory.n_used, u, i
     for i in range(batch.n):
@@ -266,7 +266,7 @@ cdef int recurrent_prepare(FakeRecurrent *memory, const FakeBatch *batch, const 
 
 cdef void recurrent_place(FakeRecurrent *memory, const FakeBatch *batch, const FakeSplit *split,
                           const FakeUbatch *ubatch) noexcept nogil:
-    """Goes on with the states of the ubatch's sequences."""
+    """Continue the states of the ubatch's sequences with its tokens."""
     cdef FakeSeen *rows[FAKE_SEQS_MAX]
     cdef int32_t i, k, src
     _place_ubatch(memory, batch, split, ubatch)
@@ -285,7 +285,7 @@ cdef void recurrent_place(FakeRecurrent *memory, const FakeBatch *batch, const F
 
 
 cdef int recurrent_restore(FakeRecurrent *memory, int32_t seq, int32_t pos, FakeSeen *seen) noexcept nogil:
-    """The sequence has the state that has seen this, at this position; without one if `seen` is NULL. 0: no room."""
+    """Give the sequence a state that has seen this, at this position; none if `seen` is NULL. Return 0 without room."""
     recurrent_rm(memory, seq, 0, INT32_MAX)
     if seen == NULL:
         return 1

@@ -1,4 +1,4 @@
-# How llama.cpp cuts a batch into ubatches, for the fake.
+# Splits a batch into ubatches like llama.cpp, for the fake.
 from libc.stdint cimport int32_t
 
 ctypedef struct FakeBatch:     # tokens, or rows of embeddings with FAKE_ROW as token; each of one sequence
@@ -6,12 +6,12 @@ ctypedef struct FakeBatch:     # tokens, or rows of embeddings with FAKE_ROW as 
     int32_t *token
     int32_t *pos
     int32_t *seq
-    float *adapters            # that compute it
+    float *adapters            # the adapters that compute each token
 
 ctypedef struct FakeUbatch:
     int32_t first              # its tokens are order[first:first + n]
     int32_t n
-    int32_t n_seqs             # as many sequences, one after the other, with equally many tokens; 0: in any order
+    int32_t n_seqs             # sequences, one after the other, with equally many tokens each; 0: any order
 
 ctypedef struct FakeSplit:
     int32_t n

@@ -1,5 +1,5 @@
-# Owns: the fake's ubatches, as llama-batch.cpp makes them: each is one graph. A simple split takes the tokens as they
-# come; an equal one takes as many of each sequence as all of them have, and of neighbouring sequences alone if it is
+# Owns: the fake's ubatches, made like those of llama-batch.cpp: each is one graph. A simple split takes the tokens in
+# their order; an equal one takes as many of each sequence as all of them have, and only of adjacent sequences if it is
 # sequential. Runs on the engine thread. Must not touch any memory but the split's own.
 from libc.stdint cimport int32_t
 from libc.string cimport memset
@@ -21,15 +21,15 @@ cdef void split_simple(FakeSplit *split, const FakeBatch *batch, int32_t n_ubatc
 
 cdef int32_t _choose(const FakeBatch *batch, const int32_t *n_left, const int32_t *n_done, int32_t n_ubatch,
                      int is_sequential, int32_t *seqs) noexcept nogil:
-    """The sequences of the next ubatch, in the order in which their next tokens stand in the batch."""
+    """Choose the sequences of the next ubatch, in the batch order of their next tokens. Return how many there are."""
     cdef int32_t seen[FAKE_SEQS_MAX]
     cdef int32_t i, seq, n = 0
     memset(seen, 0, sizeof(seen))
     for i in range(batch.n):
         seq = batch.seq[i]
         seen[seq] += 1
-        # Tokens that earlier ubatches took do not count, and of those left the first one alone can add its sequence,
-        # unless a lower sequence had to come before it.
+        # Tokens in earlier ubatches do not count. Of the remaining ones, only the first can add its sequence, unless a
+        # lower sequence had to come before it.
         if seen[seq] <= n_done[seq] or n_left[seq] == 0:
             continue
         if _has(seqs, n, seq) or (is_sequential and n > 0 and seq != seqs[n - 1] + 1):
@@ -51,7 +51,7 @@ cdef int _has(const int32_t *seqs, int32_t n, int32_t seq) noexcept nogil:
 
 cdef int32_t _take(FakeSplit *split, const FakeBatch *batch, int32_t seq, int32_t n_done, int32_t n_each,
                    int32_t n_order) noexcept nogil:
-    """Appends the sequence's next n_each tokens to the order. Returns how long it is then."""
+    """Append the sequence's next n_each tokens to the order. Return its new length."""
     cdef int32_t i, n = 0
     for i in range(batch.n):
         if batch.seq[i] == seq:
@@ -92,8 +92,8 @@ cdef void split_equal(FakeSplit *split, const FakeBatch *batch, int32_t n_ubatch
 
 
 cdef void split_arrivals(const FakeSplit *split, const int32_t *row, int32_t *arrives) noexcept nogil:
-    """For each token with a row of logits, the place at which it comes: a GPU sends the rows of one graph after the
-    other, so that they are not in the batch's order until llama.cpp has put them there."""
+    """Compute the order in which the rows of logits arrive: a GPU sends the rows of one graph after the other, so they
+    are not in batch order until llama.cpp has reordered them."""
     cdef int32_t u, i, n = 0
     for u in range(split.n):
         for i in range(split.ubatches[u].first, split.ubatches[u].first + split.ubatches[u].n):

@@ -1,4 +1,4 @@
-# The fake's sequences as bytes, behind the table.
+# The fake's sequences as bytes, for the function table.
 from libc.stdint cimport int32_t, uint8_t
 
 cdef size_t fake_state_size(void *ctx, int32_t seq_id, int32_t partial) noexcept nogil

@@ -1,9 +1,9 @@
-# Owns: the states of the fake's sequences, in llama.cpp's own form. The engine thread's. A restore takes cells like a
-# decode, and fails without room.
+# Owns: the states of the fake's sequences, in llama.cpp's own format. Runs on the engine thread. A restore takes cells
+# like a decode, and fails without room.
 #
-# Behind the head come the sections that the memory has: KV cache, KV cache of the window, recurrent state. A partial
-# state leaves out the first one if there is another. A KV cache has one layer, with keys and values of one f32 each: the
-# token, and the adapters. So has the recurrent memory, whose rows hold all tokens that the state has seen as f16, and
+# The head is followed by the sections of the memory: KV cache, KV cache of the window, recurrent state. A partial state
+# omits the first one if there is another. A KV cache has one layer, with keys and values of one f32 each: the token and
+# the adapters. The recurrent memory has one layer too; its rows hold all tokens that the state has seen as f16, and
 # their adapters as f32.
 from libc.stdint cimport INT32_MAX, int32_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
@@ -25,17 +25,17 @@ cdef enum:
     MAGIC = 0xaf143cd8
     F32 = 0
     F16 = 1
-    PARTIAL_BYTES = 4096     # of a recurrent state, at least: as large as a page, so that a bound in bytes shows
+    PARTIAL_BYTES = 4096     # least size of a recurrent state: a page, so that limits in bytes have an effect
     TOKEN_SHIFT = 3          # 0 ends the tokens of a recurrent state, and FAKE_ROW is -2
 
 ctypedef struct Writer:
-    uint8_t *data              # NULL: only counted
+    uint8_t *data              # NULL: only count the bytes
     size_t n
 
 ctypedef struct Reader:
     const uint8_t *data
     size_t n
-    size_t at                  # beyond n once it was read too far
+    size_t at                  # beyond n after a read past the end
 
 
 cdef void _put(Writer *out, const void *data, size_t n) noexcept nogil:
@@ -49,7 +49,7 @@ cdef void _put_int(Writer *out, uint32_t value) noexcept nogil:
 
 
 cdef void _put_rows(Writer *out, uint32_t type, uint64_t n_bytes) noexcept nogil:
-    """The head of a layer's rows."""
+    """Write the head of a layer's rows."""
     _put_int(out, type)
     _put(out, &n_bytes, 8)
 
@@ -63,20 +63,20 @@ cdef uint32_t _take_int(Reader *data) noexcept nogil:
 
 
 cdef const uint8_t *_take_rows(Reader *data, uint32_t type, uint64_t n_bytes, size_t n_rows) noexcept nogil:
-    """The rows behind their head, or NULL if they are other ones."""
-    cdef uint64_t n_told = 0
-    cdef uint32_t type_told = _take_int(data)
+    """Return the rows after their head, or NULL if type or size differ."""
+    cdef uint64_t n_saved = 0
+    cdef uint32_t saved_type = _take_int(data)
     data.at += 8 + n_bytes * n_rows
     if data.at > data.n:
         return NULL
-    memcpy(&n_told, data.data + data.at - 8 - n_bytes * n_rows, 8)
-    return data.data + data.at - n_bytes * n_rows if type_told == type and n_told == n_bytes else NULL
+    memcpy(&n_saved, data.data + data.at - 8 - n_bytes * n_rows, 8)
+    return data.data + data.at - n_bytes * n_rows if saved_type == type and n_saved == n_bytes else NULL
 
 
 # --- a KV cache -------------------------------------------------------------------------------------------------
 
 cdef int _is_saved(FakeCells *cells, int32_t seq, const FakeCell *cell) noexcept nogil:
-    """Whether the sequence's last token sees its cell."""
+    """Return whether the sequence's last token sees its cell."""
     return owners_has(&cell.owners, seq) and not cells_is_masked(cells, cell.pos, cells_span(cells, seq).pos_max)
 
 
@@ -110,7 +110,7 @@ cdef void _put_cells(Writer *out, FakeCells *cells, int32_t seq, uint32_t n_stre
 
 cdef int _insert(FakeCells *cells, int32_t seq, const uint8_t *positions, const uint8_t *tokens,
                  const uint8_t *adapters, int32_t n) noexcept nogil:
-    """The sequence holds these cells alone. 0: there is no room, and it is empty."""
+    """Make the sequence hold exactly these cells. Return 0 if there is no room; then it is empty."""
     cdef FakeBatch batch
     cdef float value = 0
     cdef int32_t i
@@ -134,7 +134,7 @@ cdef int _insert(FakeCells *cells, int32_t seq, const uint8_t *positions, const 
 
 
 cdef int _take_cells(FakeModel *model, Reader *data, FakeCells *cells, int32_t seq) noexcept nogil:
-    """0: there is no room, or it is no state for this cache, which a caller should have noticed."""
+    """Read a section into a cache. Return 0 without room, or if it does not fit this cache, which is a bad call."""
     cdef uint32_t _, n, n_all = 0
     cdef const uint8_t *positions
     cdef const uint8_t *tokens
@@ -158,7 +158,7 @@ cdef int _take_cells(FakeModel *model, Reader *data, FakeCells *cells, int32_t s
             return 0
         if not _insert(cells, seq, positions, tokens, adapters, <int32_t>n):
             return 0
-    model.bad_calls += n_all == 0  # it leaves the sequence as it is
+    model.bad_calls += n_all == 0  # such a state would leave the sequence unchanged
     return 1
 
 
@@ -234,7 +234,7 @@ cdef int _take_recurrent(FakeModel *model, Reader *data, int32_t seq) noexcept n
 # --- all of them ------------------------------------------------------------------------------------------------
 
 cdef int _has_base(const FakeModel *model, int32_t partial) noexcept nogil:
-    """Whether the first KV cache is in the state."""
+    """Return whether the state contains the first KV cache."""
     if model.base.n_streams == 0:
         return 0
     return not partial or (model.window.n_streams == 0 and model.recurrent.n_states == 0)
@@ -270,8 +270,8 @@ cdef size_t fake_state_get(void *ctx, int32_t seq_id, uint8_t *data, size_t n, i
 
 
 cdef int _belongs(FakeModel *model, int32_t seq) noexcept nogil:
-    """Whether what a partial state brought back is of the tokens that the sequence holds. Elsewhere than where it was
-    made it would be taken, and be wrong."""
+    """Return whether what a partial state restored matches the tokens that the sequence holds. llama.cpp would accept a
+    state of other tokens, and compute wrong results."""
     cdef FakeStream *stream = cells_stream(&model.window, seq)
     cdef const FakeSeen *seen = recurrent_seen(&model.recurrent, seq)
     cdef FakeCell *cell

@@ -1,4 +1,4 @@
-# The fake's vocabulary and sampler, behind the table.
+# The fake's vocabulary and sampler, for the function table.
 from libc.stdint cimport int32_t
 
 from llamad.base.function_table cimport llamad_bias, llamad_candidate, llamad_sampling, llamad_tokenize_limits

@@ -1,5 +1,5 @@
-# Owns: the fake's vocabulary, where each byte is a token, and its sampler, which takes the largest logit. Any thread may
-# use the vocabulary, the engine thread has the samplers. Must not touch the fake's memory.
+# Owns: the fake's vocabulary, in which each byte is a token, and its sampler, which takes the largest logit. Any thread
+# may use the vocabulary; the samplers belong to the engine thread. Must not touch the fake's memory.
 from libc.stdint cimport int32_t
 from libc.stdlib cimport calloc, free
 
@@ -67,7 +67,7 @@ cdef void fake_sampler_accept(void *sampler, int32_t token) noexcept nogil:
 
 cdef int32_t fake_sampler_sample(void *sampler, const float *logits, int32_t n_vocab, void *scratch,
                                  llamad_candidate **data, int32_t *n) noexcept nogil:
-    cdef int32_t i, best = FIRST_BYTE + 46  # a full stop, where EOS is banned
+    cdef int32_t i, best = FIRST_BYTE + 46  # a full stop, if EOS is banned
     data[0] = <llamad_candidate *>scratch
     n[0] = 1
     for i in range(n_vocab):

@@ -1,5 +1,5 @@
-# Owns: a context, real or fake, whose memory a test drives by hand through the table. The calling thread's. The engine
-# does not use it.
+# Owns: a context, real or fake, whose memory a test drives through the function table. Runs on the calling thread. The
+# engine does not use it.
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int8_t, int32_t, uint8_t, uintptr_t
 from libc.stdlib cimport calloc, free
@@ -8,7 +8,7 @@ from llamad.base.function_table cimport llamad_batch, llamad_table
 
 
 cdef class MemoryDriver:
-    """The table's functions for memories, as Python calls them."""
+    """The memory functions of the table, for Python."""
     cdef const llamad_table *table
     cdef void *ctx
     cdef llamad_batch batch
@@ -35,7 +35,7 @@ cdef class MemoryDriver:
         free(self.batch.output)
 
     def decode(self, tokens: list[tuple[int, int, int]]) -> int:
-        """A batch of (sequence, position, token). Its last token has an output."""
+        """Decode a batch of (sequence, position, token). Its last token has an output."""
         assert 0 < len(tokens) <= self.n_batch
         for i, (seq, pos, token) in enumerate(tokens):
             self.seqs[i] = seq
@@ -48,7 +48,7 @@ cdef class MemoryDriver:
         return self.table.decode(self.ctx, &self.batch)
 
     def logits(self, n_vocab: int) -> list[float]:
-        """Returns the row of the last decode's output."""
+        """Return the row of the last decode's output."""
         cdef float *row = self.table.logits(self.ctx, self.batch.n_tokens - 1)
         if row == NULL:
             raise ValueError("the last decode has no output")

@@ -1,5 +1,4 @@
-# Owns: one sampler for a test or a measurement to drive, and parts of it that are tested alone. The engine does not use
-# it.
+# Owns: one sampler for tests and benchmarks, and parts of it that are tested alone. The engine does not use it.
 from libc.stdint cimport int32_t
 from libc.stdlib cimport calloc, free, malloc
 
@@ -20,7 +19,7 @@ from llamad.tokenizer.vocab cimport Vocab
 
 
 cdef class SamplerProbe:
-    """One sampler: ours, or llama.cpp's with `ours=False`."""
+    """One sampler: llamad's, or llama.cpp's with `ours=False`."""
     cdef Sampler *sampler
     cdef void *scratch
     cdef Vocab vocab
@@ -59,7 +58,7 @@ cdef class SamplerProbe:
         sampler_accept(self.sampler, token)
 
     def sample(self, float[::1] logits, arrived: bool = False) -> int:
-        """Samples, without accepting. The logits stay as they are. `arrived`: their maxima are known already."""
+        """Sample without accepting. The logits are unchanged. `arrived` means that their maxima are known already."""
         assert logits.shape[0] == self.sampler.n_vocab
         cdef int32_t token, is_over = 0, n = <int32_t>logits.shape[0]
         if arrived:
@@ -69,7 +68,7 @@ cdef class SamplerProbe:
         return token
 
     def candidates(self) -> bytes:
-        """What the last token was drawn from, the most probable first, as structs (int32 id, float logit, float p)."""
+        """Return the candidates of the last draw, most probable first, as structs (int32 id, float logit, float p)."""
         cdef llamad_candidate *data
         cdef int32_t n
         with nogil:
@@ -77,7 +76,7 @@ cdef class SamplerProbe:
         return PyBytes_FromStringAndSize(<char *>data, n * <Py_ssize_t>sizeof(llamad_candidate))
 
     def repeat(self, float[::1] logits, n: int) -> None:
-        """Samples n times from one row and accepts each token, for timing."""
+        """Sample n times from one row and accept each token, for timing."""
         cdef int32_t _, token, n_times = n
         with nogil:
             for _ in range(n_times):
@@ -86,28 +85,28 @@ cdef class SamplerProbe:
 
 
 def row_exps(float[::1] row, largest: float, float[::1] out) -> None:
-    """exact_math.pyx's, for a test."""
+    """Call exps() of exact_math.pyx, for a test."""
     assert row.shape[0] == out.shape[0]
     exps(&row[0], <int32_t>row.shape[0], largest, &out[0])
 
 
 def row_sum(float[::1] row) -> float:
-    """exact_math.pyx's sum_in_order, for a test."""
+    """Return sum_in_order() of exact_math.pyx, for a test."""
     return sum_in_order(&row[0], <int32_t>row.shape[0])
 
 
 def row_squares(float[::1] row, mean: float) -> float:
-    """exact_math.pyx's sum_of_squares, for a test."""
+    """Return sum_of_squares() of exact_math.pyx, for a test."""
     return sum_of_squares(&row[0], <int32_t>row.shape[0], mean)
 
 
 def row_fill_sentinels(float[::1] row) -> None:
-    """logits_arrival.h's, for a test."""
+    """Call arrival_fill_sentinels() of logits_arrival.h, for a test."""
     arrival_fill_sentinels(&row[0], <int32_t>row.shape[0])
 
 
 def row_await(const float[::1] row, const int32_t[::1] is_over, float[::1] maxima) -> bool:
-    """logits_arrival.h's arrival_await without patience, for a test. Others may write to the row meanwhile."""
+    """Call arrival_await() of logits_arrival.h without patience, for a test. Others may write to the row meanwhile."""
     cdef int32_t n = <int32_t>row.shape[0]
     cdef int has_maxima
     assert maxima.shape[0] >= n // 1024 * 16
