@@ -52,7 +52,7 @@ struct Miss {
 };
 
 // What a thread keeps between texts: its cache and its buffers.
-struct Desk {
+struct ThreadMemory {
     Entry entries[kSets][2] = {}; // the newer entry first
     std::vector<int32_t> known;   // tokens of words that need no llama.cpp, in text order
     std::vector<int32_t> asked;   // tokens of the other words, from llama.cpp
@@ -61,10 +61,10 @@ struct Desk {
     size_t n_asked = 0; // bytes of the current text that went to llama.cpp so far
 };
 
-Desk *desk_of_this_thread() {
-    thread_local std::unique_ptr<Desk> desk;
-    if (!desk) desk.reset(new Desk);
-    return desk.get();
+ThreadMemory *memory_of_this_thread() {
+    thread_local std::unique_ptr<ThreadMemory> memory;
+    if (!memory) memory.reset(new ThreadMemory);
+    return memory.get();
 }
 
 // Empties a buffer, and frees it if a long text has made it large.
@@ -73,16 +73,16 @@ template <typename T> void clear(T &buffer) {
     buffer.clear();
 }
 
-// The thread's desk, in use for one text. The destructor empties its buffers.
-struct Sitting {
-    Desk *desk = desk_of_this_thread();
+// The thread's memory, in use for one text. The destructor empties its buffers.
+struct MemoryUse {
+    ThreadMemory *memory = memory_of_this_thread();
 
-    ~Sitting() {
-        desk->n_asked += desk->joined.size();
-        clear(desk->known);
-        clear(desk->asked);
-        clear(desk->misses);
-        clear(desk->joined);
+    ~MemoryUse() {
+        memory->n_asked += memory->joined.size();
+        clear(memory->known);
+        clear(memory->asked);
+        clear(memory->misses);
+        clear(memory->joined);
     }
 };
 
@@ -96,12 +96,12 @@ int32_t word_end(const char *text, int32_t n, int32_t at) {
 
 struct Text {
     const Vocabulary *vocabulary;
-    Desk *desk;
+    ThreadMemory *memory;
     uint32_t key;
     bool parse_special;
 
     Entry *entries_of(const char *bytes, int32_t n) const {
-        return desk->entries[hash_text(bytes, n, key) >> 40 & (kSets - 1)];
+        return memory->entries[hash_text(bytes, n, key) >> 40 & (kSets - 1)];
     }
 
     const Entry *find(const char *bytes, int32_t n) const {
@@ -129,37 +129,37 @@ struct Text {
         n_tokens = merges->apply(word, n_letters, tokens);
         n_more = n_letters < n ? merges->apply(word + n_letters, n - n_letters, tokens + n_tokens) : 0;
         if (!n_tokens || (n_letters < n && !n_more)) return false;
-        desk->known.insert(desk->known.end(), tokens, tokens + n_tokens + n_more);
+        memory->known.insert(memory->known.end(), tokens, tokens + n_tokens + n_more);
         remember(word, n, tokens, n_tokens + n_more);
         return true;
     }
 
-    // Puts the tokens of known words into desk->known, and the other words into desk->misses and desk->joined.
+    // Puts the tokens of known words into memory->known, and the other words into memory->misses and memory->joined.
     void look_up(const char *text, int32_t n) const {
         for (int32_t at = 0, end; at < n; at = end) {
             end = word_end(text, n, at);
             const int32_t n_bytes = end - at;
             if (const Entry *entry = find(text + at, n_bytes)) {
-                desk->known.insert(desk->known.end(), entry->tokens, entry->tokens + entry->n_tokens);
+                memory->known.insert(memory->known.end(), entry->tokens, entry->tokens + entry->n_tokens);
                 continue;
             }
             if (put_together(text + at, n_bytes)) continue;
-            desk->misses.push_back({at, n_bytes, static_cast<int32_t>(desk->known.size()), 0});
-            desk->joined.append(text + at, n_bytes);
+            memory->misses.push_back({at, n_bytes, static_cast<int32_t>(memory->known.size()), 0});
+            memory->joined.append(text + at, n_bytes);
         }
     }
 
     // Tokenizes the words that are not known with llama.cpp. Returns false if the tokens cannot be assigned to words.
     bool ask() const {
-        const std::string &joined = desk->joined;
+        const std::string &joined = memory->joined;
         const auto n = static_cast<int32_t>(joined.size());
         if (!utf8_is_valid(joined.data(), joined.size()))
             return false; // a token may stand for U+FFFD, which replaces bytes
         const bool parse = parse_special && vocabulary->may_have_control(joined.data(), joined.size());
-        desk->asked.resize(joined.size()); // each token stands for at least one byte
-        const int32_t n_tokens = ask_llama(*vocabulary, joined.data(), n, desk->asked.data(), n, false, parse);
+        memory->asked.resize(joined.size()); // each token stands for at least one byte
+        const int32_t n_tokens = ask_llama(*vocabulary, joined.data(), n, memory->asked.data(), n, false, parse);
         if (n_tokens < 0) return false;
-        desk->asked.resize(n_tokens);
+        memory->asked.resize(n_tokens);
         return assign_tokens();
     }
 
@@ -167,17 +167,17 @@ struct Text {
     // vocabulary has no token for.
     bool assign_tokens() const {
         size_t at = 0;
-        for (Miss &miss : desk->misses) {
+        for (Miss &miss : memory->misses) {
             int32_t n_bytes = 0;
             for (const size_t begin = at; n_bytes < miss.n_bytes; miss.n_tokens = static_cast<int32_t>(at - begin)) {
-                if (at == desk->asked.size()) return false;
-                const int32_t length = vocabulary->n_bytes[desk->asked[at++]];
+                if (at == memory->asked.size()) return false;
+                const int32_t length = vocabulary->n_bytes[memory->asked[at++]];
                 if (!length) return false;
                 n_bytes += length;
             }
             if (n_bytes != miss.n_bytes) return false;
         }
-        return at == desk->asked.size();
+        return at == memory->asked.size();
     }
 
     void remember(const char *word, int32_t n, const int32_t *tokens, int32_t n_tokens) const {
@@ -192,39 +192,39 @@ struct Text {
     }
 
     void remember_misses(const char *text) const {
-        const int32_t *tokens = desk->asked.data();
-        for (const Miss &miss : desk->misses) {
+        const int32_t *tokens = memory->asked.data();
+        for (const Miss &miss : memory->misses) {
             remember(text + miss.at, miss.n_bytes, tokens, miss.n_tokens);
             tokens += miss.n_tokens;
         }
     }
 
     int32_t *write(int32_t *out) const {
-        const int32_t *known = desk->known.data(), *asked = desk->asked.data();
+        const int32_t *known = memory->known.data(), *asked = memory->asked.data();
         int32_t n_known = 0;
-        for (const Miss &miss : desk->misses) {
+        for (const Miss &miss : memory->misses) {
             out = std::copy(known + n_known, known + miss.n_before, out);
             out = std::copy(asked, asked + miss.n_tokens, out);
             n_known = miss.n_before;
             asked += miss.n_tokens;
         }
-        return std::copy(known + n_known, known + desk->known.size(), out);
+        return std::copy(known + n_known, known + memory->known.size(), out);
     }
 };
 
 // Sets *result to what llama_tokenize would return. Returns false if llama.cpp must tokenize the whole text.
 bool tokenize_words(const Vocabulary &vocabulary, const char *text, int32_t n_text, int32_t *tokens, int32_t n_max,
                     bool add_special, bool parse_special, int32_t *result) {
-    const Sitting sitting;
-    const Desk *desk = sitting.desk;
-    const Text words{&vocabulary, sitting.desk, vocabulary.id * 2 + parse_special, parse_special};
+    const MemoryUse use;
+    const ThreadMemory *memory = use.memory;
+    const Text words{&vocabulary, use.memory, vocabulary.id * 2 + parse_special, parse_special};
     words.look_up(text, n_text);
-    if (!desk->misses.empty()) {
+    if (!memory->misses.empty()) {
         if (!words.ask()) return false;
         words.remember_misses(text);
     }
     const bool begins = add_special && vocabulary.before >= 0, ends = add_special && vocabulary.behind >= 0;
-    const size_t n = desk->known.size() + desk->asked.size() + begins + ends;
+    const size_t n = memory->known.size() + memory->asked.size() + begins + ends;
     if (n >= INT32_MAX) return false;
     *result = -static_cast<int32_t>(n);
     if (static_cast<int64_t>(n) > n_max) return true;
@@ -250,6 +250,6 @@ int32_t words_tokenize(const Vocabulary &vocabulary, const char *text, int32_t n
     return ask_llama(vocabulary, text, n_text, tokens, n_max, add_special, parse_special);
 }
 
-void words_begin() { desk_of_this_thread()->n_asked = 0; }
+void words_begin() { memory_of_this_thread()->n_asked = 0; }
 
-extern "C" int64_t llamad_words_asked(void) { return static_cast<int64_t>(desk_of_this_thread()->n_asked); }
+extern "C" int64_t llamad_words_asked(void) { return static_cast<int64_t>(memory_of_this_thread()->n_asked); }

@@ -48,11 +48,11 @@ constexpr std::chrono::microseconds WAIT_LIMITED{100};
 constexpr std::chrono::microseconds WAIT_CANCELLED{1000}; // how often a waiting call checks whether it was cancelled
 constexpr size_t FREED_AT_ONCE = 1u << 20; // freeing a larger grammar takes milliseconds, so a thread does it
 
-// The place where a matcher stands. The grammar has a list of them, because compacting renumbers places. A matcher sets
-// is_left when it closes, which needs no lock.
-struct Stand {
+// The place where a matcher is. The grammar has a list of them, because compacting renumbers places. A matcher sets
+// is_closed when it closes, which needs no lock.
+struct Position {
     uint32_t place;
-    std::atomic<bool> is_left{false};
+    std::atomic<bool> is_closed{false};
 };
 
 } // namespace
@@ -70,8 +70,8 @@ struct llamad_grammar {
     std::atomic<size_t> n_bytes{0}; // memory of the fields below, after the last call
     std::timed_mutex mutex;         // protects all fields below
     Machine machine;
-    std::vector<std::shared_ptr<Stand>> stands;
-    size_t n_stands_max = 16;                                        // beyond it, closed matchers' stands are removed
+    std::vector<std::shared_ptr<Position>> positions;
+    size_t n_positions_max = 16; // beyond it, closed matchers' positions are removed
     std::unordered_map<uint32_t, std::shared_ptr<const Mask>> masks; // by place
     size_t masks_bytes = 0;
     const size_t room_start; // its first place alone can be large
@@ -84,24 +84,24 @@ struct llamad_matcher {
     int64_t work_left = WORK_MAX;
     int64_t allowance = -1;
     std::atomic<bool> is_cancelled{false};
-    std::shared_ptr<Stand> at = nullptr; // set by the first call
+    std::shared_ptr<Position> at = nullptr; // set by the first call
 };
 
 namespace {
 
-void drop_left(llamad_grammar *grammar) {
-    auto &all = grammar->stands;
-    all.erase(std::remove_if(all.begin(), all.end(), [](auto &one) { return one->is_left.load(); }), all.end());
-    grammar->n_stands_max = 2 * all.size() + 16;
+void drop_closed(llamad_grammar *grammar) {
+    auto &all = grammar->positions;
+    all.erase(std::remove_if(all.begin(), all.end(), [](auto &one) { return one->is_closed.load(); }), all.end());
+    grammar->n_positions_max = 2 * all.size() + 16;
 }
 
-void take_stand(llamad_matcher *matcher) {
+void open_position(llamad_matcher *matcher) {
     llamad_grammar *grammar = matcher->grammar;
-    if (grammar->stands.size() >= grammar->n_stands_max) drop_left(grammar);
-    auto stand = std::make_shared<Stand>();
-    stand->place = grammar->machine.start();
-    grammar->stands.push_back(stand);
-    matcher->at = std::move(stand);
+    if (grammar->positions.size() >= grammar->n_positions_max) drop_closed(grammar);
+    auto position = std::make_shared<Position>();
+    position->place = grammar->machine.start();
+    grammar->positions.push_back(position);
+    matcher->at = std::move(position);
 }
 
 // The same as lock.try_lock_for(). GCC's ThreadSanitizer does not know that one, and would report false data races.
@@ -142,7 +142,7 @@ template <class Fn> int32_t locked(llamad_matcher *matcher, Fn fn) {
     machine.cancelled = &matcher->is_cancelled;
     int32_t code;
     try {
-        if (!matcher->at) take_stand(matcher);
+        if (!matcher->at) open_position(matcher);
         code = fn(machine);
     } catch (const TooMuch &) {
         code = too_much;
@@ -159,9 +159,9 @@ template <class Fn> int32_t locked(llamad_matcher *matcher, Fn fn) {
 void make_room(llamad_grammar *grammar) {
     if (grammar->machine.bytes() <= grammar->room) return;
     try {
-        drop_left(grammar);
+        drop_closed(grammar);
         std::vector<uint32_t *> kept;
-        for (auto &stand : grammar->stands) kept.push_back(&stand->place);
+        for (auto &position : grammar->positions) kept.push_back(&position->place);
         grammar->machine.compact(kept);
     } catch (const std::bad_alloc &) {
         return; // nothing has changed, and BYTES_MAX still limits the places
@@ -295,7 +295,7 @@ llamad_matcher *llamad_matcher_open(llamad_grammar *grammar, const llamad_trie *
 void llamad_matcher_close(llamad_matcher *matcher) {
     if (matcher == nullptr) return;
     llamad_grammar *grammar = matcher->grammar;
-    if (matcher->at) matcher->at->is_left = true;
+    if (matcher->at) matcher->at->is_closed = true;
     if (grammar->n_matchers.fetch_sub(1) == 1) forget_unused(grammar);
     delete matcher;
     llamad_grammar_drop(grammar);
