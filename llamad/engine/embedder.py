@@ -1,7 +1,7 @@
-"""Owns the thread that computes embeddings and scores, batch by batch, in the order of the front's messages.
+"""The thread that computes embeddings and scores, batch by batch, in the order of the front's messages.
 
-The front packs the batches (llamad/client/embedding.py). Must not touch the generating context: generation runs
-concurrently.
+The front packs the batches (llamad/client/embedding.py). It must not touch the generating context, because generation
+runs concurrently.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ log = logging.getLogger("llamad.engine")
 
 
 class Computer(Protocol):
-    """The part of a context that the thread needs."""
+    """The methods of a context that the thread needs."""
 
     def use(self, adapters: list[tuple[int, float]]) -> int:
-        """What the next texts are computed with. 0, or an error."""
+        """Set the adapters for the next texts. Return 0, or an error code."""
         ...
 
     def compute(self, memory: memoryview, lengths: list[int]) -> int: ...
@@ -32,18 +32,18 @@ class Computer(Protocol):
 
 
 class Embedder:
-    """`arena` is the descriptor of the front's blobs; `begin` is called in the thread, first."""
+    """`arena` is the descriptor of the front's blobs, `reply` sends a result, and the thread calls `begin` first."""
 
     def __init__(
         self,
         computer: Computer,
         arena: int,
-        answer: Callable[[Embedded], None],
+        reply: Callable[[Embedded], None],
         begin: Callable[[], None] = lambda: None,
     ) -> None:
         self._computer = computer
         self._arena = arena
-        self._answer = answer
+        self._reply = reply
         self._begin = begin
         self._batches: queue.SimpleQueue[Embed] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="llamad-embedder", daemon=True)
@@ -62,7 +62,7 @@ class Embedder:
             code = self._compute(batch)
             if code != 0:
                 log.error("a batch of %d texts failed: llama.cpp returned %d", len(batch.lengths), code)
-            self._answer(Embedded(batch.id, code, time.monotonic() - t_start))
+            self._reply(Embedded(batch.id, code, time.monotonic() - t_start))
 
     def _compute(self, batch: Embed) -> int:
         if not blobs.borrow(self._arena, batch.blob, batch.capacity):

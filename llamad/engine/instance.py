@@ -1,6 +1,7 @@
-"""Owns a model that serves: its contexts, the core that generates, the embedder, the grammars of its tasks.
+"""A model that serves: its contexts, the core that generates, and the grammars of its tasks.
 
-Made and used by the engine's main thread, but for what it says. Knows nothing of the socket that it is asked through.
+The engine's main thread makes and uses it; methods that any thread may call say so. It knows nothing of the socket to
+the front.
 """
 
 from __future__ import annotations
@@ -46,14 +47,14 @@ def _fitted(settings: Settings, n_threads: int, kept: bytes) -> tuple[Settings, 
     plan = fit.plan(settings, n_threads, msgspec.json.decode(kept, type=fit.Kept) if kept else None)
     for warning in plan.warnings:
         log.warning("%s", warning)
-    if line := fit.told(plan):
+    if line := fit.summary(plan):
         log.info("%s", line)
     return plan.settings, msgspec.json.encode(plan.kept) if plan.kept is not None else b""
 
 
 class Instance:
-    """An open model. Calls `on_planned` when it has decided what it takes of the devices, with what the daemon's next
-    engine should get as `kept`. Raises LoadError."""
+    """An open model. It calls `on_planned` when it has decided how much device memory it takes, with what the daemon's
+    next engine should get as `kept`. Raises LoadError."""
 
     def __init__(
         self,
@@ -71,17 +72,17 @@ class Instance:
         self._settings = settings
         on_planned(kept)
         self.loaded = load(settings, n_threads, loading)
-        self.core: Core | None = None  # from prepare() on, if the model generates
+        self.core: Core | None = None  # set by prepare(), if the model generates
         self._grammars: dict[int, Grammar] = {}
         self._pieces: Pieces | None = None
         self._pieces_lock = threading.Lock()
 
     def description(self) -> Loaded:
-        """What the front must know to serve it."""
+        """Return what the front must know to serve the model."""
         return self.loaded.description()
 
     def prepare(self) -> Ready:
-        """Compute once, so that the first request meets warm caches and a model that cannot fails now."""
+        """Compute once, so that the first request finds warm caches, and a model that cannot compute fails now."""
         for warning in self.loaded.warnings:
             log.warning("%s", warning)
         with restored() if self.loaded.pools is not None else nullcontext():
@@ -101,43 +102,45 @@ class Instance:
                 states = core.probe(token)
         return Ready(states, self.loaded.n_swa)
 
-    def compile(self, wanted: Compile) -> Compiled | Refused:
-        """Any thread; it may be long."""
+    def compile(self, request: Compile) -> Compiled | Refused:
+        """Compile a grammar; any thread. It may take long."""
         with self._pieces_lock:
             if self._pieces is None:
                 self._pieces = Pieces(self.loaded.vocab)
         try:
-            grammar = Grammar(wanted.text, self._pieces, time_max_us=wanted.time_max_us)
+            grammar = Grammar(request.text, self._pieces, time_max_us=request.time_max_us)
         except GrammarError as error:
-            return Refused(wanted.id, error.line, error.column, error.reason)
+            return Refused(request.id, error.line, error.column, error.reason)
         except MemoryError:
-            return Refused(wanted.id, 0, 0, "there is not enough memory to compile it")
+            return Refused(request.id, 0, 0, "there is not enough memory to compile it")
         self._grammars[grammar.id] = grammar
-        return Compiled(wanted.id, grammar.id, grammar.n_bytes)
+        return Compiled(request.id, grammar.id, grammar.n_bytes)
 
     def drop_grammar(self, number: int) -> None:
-        """Any thread. Tasks that use it go on."""
+        """Forget a grammar; any thread. Tasks that use it go on."""
         self._grammars.pop(number, None)
 
-    def open_adapter(self, wanted: OpenAdapter) -> AdapterOpened | AdapterRefused:
-        """Any thread. Checking takes as long as reading the file; decodes wait only while llama.cpp copies it."""
+    def open_adapter(self, request: OpenAdapter) -> AdapterOpened | AdapterRefused:
+        """Open a LoRA adapter; any thread. Checking it takes as long as reading the file; decodes wait only while
+        llama.cpp copies it."""
         try:
-            info = self.loaded.open_adapter(wanted.path, wanted.adapter)
+            info = self.loaded.open_adapter(request.path, request.adapter)
         except FileRefused as error:
-            return AdapterRefused(wanted.id, str(error))
+            return AdapterRefused(request.id, str(error))
         except MemoryError:
-            return AdapterRefused(wanted.id, f"there is not enough memory for {wanted.path}")
-        except Exception as error:  # the front waits for an answer
+            return AdapterRefused(request.id, f"there is not enough memory for {request.path}")
+        except Exception as error:  # the front waits for a reply
             log.exception("opening an adapter failed")
-            return AdapterRefused(wanted.id, f"{wanted.path}: {type(error).__name__}: {error}")
-        return AdapterOpened(wanted.id, info)
+            return AdapterRefused(request.id, f"{request.path}: {type(error).__name__}: {error}")
+        return AdapterOpened(request.id, info)
 
     def close_adapter(self, number: int) -> None:
-        """Any thread; no batch of texts uses it any more. The core closes its own (COMMAND_FORGET)."""
+        """Close an adapter that no batch of texts uses any more; any thread. The core closes its own
+        (COMMAND_FORGET)."""
         adapters.close_adapter(number)
 
     def close(self) -> None:
-        """Frees everything; its threads must have ended."""
+        """Free everything; its threads must have ended."""
         self._grammars.clear()
         self.core = None
         self.loaded.close()

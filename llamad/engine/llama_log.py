@@ -1,6 +1,6 @@
-"""Owns llama.cpp's log on the Python side: a thread that drains the C ring into the program's log.
+"""Copies llama.cpp's log from a ring in C to the program's log, in a thread.
 
-llama.cpp never waits for it.
+llama.cpp never waits for this thread.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from llamad._llama import ffi, lib
 
 log = logging.getLogger("llama.cpp")
 
-# ggml's levels: 1 debug, 2 info, 3 warning, 4 error. llama.cpp's info is an operator's debug.
+# ggml's levels are 1 debug, 2 info, 3 warning, 4 error. llama.cpp's info lines are debug lines for an operator.
 _LEVELS = {1: logging.DEBUG, 2: logging.DEBUG, 3: logging.WARNING, 4: logging.ERROR}
 _LINE_MAX = 8192
 _ERROR = 4
@@ -22,7 +22,7 @@ _MEMORY = re.compile(r"alloc|out of memory|insufficient memory", re.IGNORECASE)
 
 
 class LlamaLog:
-    """Joins the pieces llama.cpp prints into lines."""
+    """Joins the pieces that llama.cpp prints into lines, and logs them."""
 
     def __init__(self) -> None:
         self._fd = os.eventfd(0, os.EFD_CLOEXEC)
@@ -30,7 +30,7 @@ class LlamaLog:
         self._level = ffi.new("int32_t *")
         self._partial = ""
         self._dropped = 0
-        self.memory_error = ""  # the first line in which llama.cpp says what it could not allocate
+        self.memory_error = ""  # the first line that says what llama.cpp could not allocate
         self._lock = threading.Lock()
         lib.llamad_log_open(self._fd)
 
@@ -62,7 +62,8 @@ class LlamaLog:
             self.memory_error = line.strip()
 
     def explained(self, reason: str) -> str:
-        """Return the reason of a failed load with what llama.cpp could not allocate, if that was it, and advice."""
+        """Return the reason of a failed load. If memory ran out, it also has what llama.cpp could not allocate, and
+        advice."""
         self.drain()
         if not self.memory_error:
             return reason

@@ -1,4 +1,4 @@
-"""Sends the engine's log records to the front, which formats them: there is one log."""
+"""Sends the engine's log records to the front, which formats them, so that there is one log."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Serves the front in the engine process: its messages, and their answers.
+"""Serves the front in the engine process: receives its messages and replies to them.
 
-Main thread: load, then wait for the engine thread to end. The control thread reads the front's messages, and what it
-hands to other threads is answered by them; when the front is gone, so is this process.
+The main thread loads the model, then waits for the engine thread to end. The control thread reads the front's messages;
+other threads that it passes them to reply themselves. When the front is gone, this process ends.
 """
 
 from __future__ import annotations
@@ -64,16 +64,16 @@ log = logging.getLogger("llamad.engine")
 
 PR_SET_PDEATHSIG = 1
 READ_BYTES = 1 << 18
-# How often the load's progress is looked at: the front waits for the first word of it.
+# How often the progress of the load is checked; more often at first, because the front waits for the first message.
 VOCAB_SECONDS = 0.005
 PROGRESS_SECONDS = 0.25
-N_COMPILING = 4  # small and large ones at a time, as the front asks: who waits for whom is decided there
+N_COMPILING = 4  # grammars that are compiled at once; the front decides which ones
 
 M = TypeVar("M", bound=FromFront)
 
 
 class Server:
-    """The front's messages and their answers."""
+    """Receives the front's messages and replies to them."""
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control
@@ -94,7 +94,7 @@ class Server:
                 end(0)  # the front is gone
 
     def receive(self) -> FromFront:
-        """The next message. Does not return once the front is gone."""
+        """Return the next message. If the front is gone, the process ends."""
         while not self._messages:
             try:
                 data = self._control.recv(READ_BYTES)
@@ -114,16 +114,16 @@ class Server:
             self._attempt(self._handle, self.receive())
 
     def _or_end(self, work: Callable[[], None]) -> None:
-        """The outermost call of a thread. Without the thread the front would wait for ever: it starts another engine
-        instead."""
+        """Run a thread's work, and end the process if it fails. Without the thread the front would wait for ever; now
+        it starts another engine."""
         try:
             work()
         except Exception:
-            log.exception("a thread that answers the front cannot go on, so this engine ends")
+            log.exception("a thread that replies to the front failed, so this engine ends")
             end(process.EXIT_CONTROL)
 
     def _attempt(self, work: Callable[[M], None], message: M) -> None:
-        """An exception costs one message."""
+        """Handle one message; an exception only costs this message."""
         try:
             work(message)
         except Exception as error:
@@ -150,25 +150,25 @@ class Server:
         elif isinstance(message, CloseAdapter) and self.instance is not None:
             self.instance.close_adapter(message.adapter)
         else:
-            raise RuntimeError("there is nobody for this message")
+            raise RuntimeError("nothing handles this message")
 
-    def _compile(self, wanted: Compile) -> None:
+    def _compile(self, request: Compile) -> None:
         assert self.instance is not None
-        self.send(self.instance.compile(wanted))
+        self.send(self.instance.compile(request))
 
-    def _open_adapter(self, wanted: OpenAdapter) -> None:
+    def _open_adapter(self, request: OpenAdapter) -> None:
         assert self.instance is not None
-        self.send(self.instance.open_adapter(wanted))
+        self.send(self.instance.open_adapter(request))
 
 
 def end(status: int) -> NoReturn:
-    """At once: a thread inside llama.cpp must neither delay the end nor see its model freed."""
+    """End the process at once: a thread inside llama.cpp must neither delay the end nor see its model freed."""
     logging.shutdown()
     os._exit(status)
 
 
 def _tell_of_termination(server: Server) -> None:
-    """Tell the front of every SIGTERM. Runs in a thread of its own; all threads block the signal."""
+    """Report every SIGTERM to the front. Runs in a separate thread; all threads block the signal."""
     while True:
         signal.sigwait({signal.SIGTERM})
         server.send(Terminated())
@@ -199,7 +199,7 @@ def _load(server: Server, settings: Settings, kept: bytes) -> Instance:
 
 def _serve(server: Server, settings: Settings, kept: bytes) -> int:
     server.instance = instance = _load(server, settings, kept)
-    # Not before: opening a GPU may start the driver's own program, which loads a module of the kernel.
+    # Not earlier, because opening a GPU may start the driver's own program, which loads a kernel module.
     with contextlib.suppress(syscall_filter.FilterError):
         syscall_filter.no_new_privileges()
     server.send(Progress(1000))
@@ -235,13 +235,13 @@ def _serve(server: Server, settings: Settings, kept: bytes) -> int:
     thread.join()
     if outcome == [True]:
         return 0
-    log.error("the context is lost and could not be made again")
+    log.error("the context is lost and could not be rebuilt")
     return process.EXIT_LOST
 
 
 def main() -> int:
-    # The front ends this process; a terminal's ^C and systemd's signals are for the front. It started this process with
-    # SIGTERM blocked, so that no thread takes it but the one that waits for it.
+    # The front ends this process; a terminal's ^C and systemd's signals are meant for the front. SIGTERM is blocked in
+    # all threads, so that only the thread that waits for it gets it.
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})

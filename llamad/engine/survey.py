@@ -1,7 +1,7 @@
-"""Surveys what a model would take, without its weights: `python -m llamad.engine.survey`, with pickled settings on
-standard input and a Survey or a Refusal as JSON on standard output.
+"""Surveys a model without loading its weights: `python -m llamad.engine.survey` reads pickled settings from standard
+input and writes a Survey or a Refusal as JSON to standard output.
 
-A process of its own: llama.cpp may abort on a file, and whoever asked must be able to say so.
+It is a separate process, because llama.cpp may abort on a file, and the caller must be able to report that.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 
 from llamad._llama import ffi, lib
 from llamad.engine.fit.measure import Device
-from llamad.engine.fit.plan import Plan, Planner, UnfitLoadError, told
+from llamad.engine.fit.plan import Plan, Planner, UnfitLoadError, summary
 from llamad.engine.fit.usage import Usage
 from llamad.engine.loading import memory
 from llamad.engine.loading.model import load
@@ -32,7 +32,7 @@ class Cache(msgspec.Struct, frozen=True):
     """The caches of all slots, in bytes."""
 
     token: int  # for each token of the context
-    fixed: int  # what does not grow with the context: sliding windows and recurrent states
+    fixed: int  # bytes that do not grow with the context: sliding windows and recurrent states
 
 
 class Alternative(msgspec.Struct, frozen=True):
@@ -44,39 +44,39 @@ class Alternative(msgspec.Struct, frozen=True):
 
 
 class Survey(msgspec.Struct, frozen=True, tag="survey"):
-    """What would be served."""
+    """The model that would be served, and the memory that it would take."""
 
     loaded: Loaded
     n_batch: int
     n_ubatch: int
     n_threads: int
     n_threads_batch: int
-    devices: list[Device]  # those it would use beside the CPU
-    n_layers: int  # with the output
+    devices: list[Device]  # the devices that it would use in addition to the CPU
+    n_layers: int  # including the output layer
     layers_offloaded: int
     usage: Usage
     cache: Cache | None  # None: the model does not generate
-    choice: str  # what --fit chose, and why; empty: nothing
+    choice: str  # what --fit chose, and why; empty: it chose nothing
     alternatives: list[Alternative]
-    prompt_cache_bytes: int  # at most; -1: no limit
+    prompt_cache_bytes: int  # the limit; -1: no limit
     host_free_bytes: int
-    warnings: list[str]  # of flags without effect on this machine, and of memory
+    warnings: list[str]  # about flags without effect on this machine, and about memory
 
 
 class Refusal(msgspec.Struct, frozen=True, tag="refusal"):
     reason: str
-    errors: list[str]  # that llama.cpp logged
+    errors: list[str]  # errors that llama.cpp logged
     alternatives: list[Alternative] = []
 
 
 def _log(level_min: int = 0) -> str:
-    """Return all that llama.cpp has said since the last call."""
+    """Return everything that llama.cpp has logged since the last call."""
     buffer, level = ffi.new("char[]", _LINE_MAX), ffi.new("int32_t *")
-    said = bytearray()
+    logged = bytearray()
     while (n := lib.llamad_log_read(buffer, _LINE_MAX, level)) >= 0:
         if level[0] >= level_min:
-            said += bytes(ffi.buffer(buffer, n))
-    return said.decode("utf-8", "replace")
+            logged += bytes(ffi.buffer(buffer, n))
+    return logged.decode("utf-8", "replace")
 
 
 def _planned(settings: Settings, n_threads: int, host_free: int) -> Plan:
@@ -84,14 +84,14 @@ def _planned(settings: Settings, n_threads: int, host_free: int) -> Plan:
 
 
 def alternatives(settings: Settings, n_threads: int, host_free: int) -> list[Alternative]:
-    """Return what would fit instead of the model's whole context, or of what the flags set."""
+    """Return flags that would fit instead of the model's whole context, or of the given flags."""
     q8 = {"cache_type_k": "q8_0", "cache_type_v": "q8_0"}
     free = {"fit": "on", "keeps_ctx": False, "n_ctx": 0}
     tries: list[tuple[str, dict[str, object]]] = [("", {**free, "n_gpu_layers": settings.n_gpu_layers})]
     if settings.flash_attn != "off" and settings.cache_type_k == settings.cache_type_v == "f16":
         tries.append(("-ctk q8_0 -ctv q8_0", {**free, **q8}))
     tries.append(("", {"fit": "on", "keeps_ctx": True, "n_gpu_layers": -1}))
-    found: list[Alternative] = []
+    fitting: list[Alternative] = []
     for flags, changes in tries:
         try:
             plan = _planned(msgspec.structs.replace(settings, **changes), n_threads, host_free)
@@ -104,13 +104,13 @@ def alternatives(settings: Settings, n_threads: int, host_free: int) -> list[Alt
         text = " ".join(filter(None, words))
         if plan.choice.n_part:
             text += " -ot " + ",".join(f"{one.pattern}={one.buffer}" for one in plan.settings.override_tensor)
-        if text not in [one.flags for one in found]:
-            found.append(Alternative(text, n_ctx, plan.usage))
-    return found
+        if text not in [one.flags for one in fitting]:
+            fitting.append(Alternative(text, n_ctx, plan.usage))
+    return fitting
 
 
 def _cache(settings: Settings, n_threads: int, usage: Usage, n_ctx: int) -> Cache:
-    """Return the part of the caches that grows with the context, from a second context that is twice as long."""
+    """Return how much of the caches grows with the context, measured with a second context that is twice as long."""
     longer = msgspec.structs.replace(settings, n_ctx=2 * n_ctx, fit="off", keeps_ctx=True)
     try:
         grown = Planner(longer, n_threads, always=True).usage()
@@ -121,14 +121,14 @@ def _cache(settings: Settings, n_threads: int, usage: Usage, n_ctx: int) -> Cach
 
 
 def survey(settings: Settings, n_threads: int, host_free: int) -> Survey:
-    """Raises LoadError."""
+    """Survey the model. Raises LoadError."""
     plan = _planned(settings, n_threads, host_free)
     assert plan.usage is not None
     assert plan.shape is not None
     loaded = load(plan.settings, n_threads, Loading(), is_survey=True)
     cache_ram = memory.cache_ram_bytes(settings)
     n_layers = plan.shape.n_layers + 1
-    wanted = plan.settings.n_gpu_layers
+    n_gpu_layers = plan.settings.n_gpu_layers
     cache = _cache(plan.settings, n_threads, plan.usage, loaded.n_ctx) if loaded.can_generate else None
     return Survey(
         loaded=loaded.description(),
@@ -138,10 +138,12 @@ def survey(settings: Settings, n_threads: int, host_free: int) -> Survey:
         n_threads_batch=settings.n_threads_batch or n_threads,
         devices=plan.devices,
         n_layers=n_layers,
-        layers_offloaded=(n_layers if wanted < 0 else min(wanted, n_layers)) if plan.devices else 0,
+        layers_offloaded=(n_layers if n_gpu_layers < 0 else min(n_gpu_layers, n_layers))
+        if plan.devices
+        else 0,
         usage=plan.usage,
         cache=cache,
-        choice=told(plan),
+        choice=summary(plan),
         alternatives=alternatives(settings, n_threads, host_free) if plan.is_changed else [],
         prompt_cache_bytes=-1 if settings.cache_ram < 0 and cache_ram else cache_ram,
         host_free_bytes=host_free,
@@ -166,7 +168,7 @@ def main() -> int:
     settings: Settings = pickle.load(sys.stdin.buffer)
     sys.stdout.buffer.write(msgspec.json.encode(_surveyed(settings)))
     sys.stdout.flush()
-    os._exit(0)  # freeing a model that was never loaded is of no use
+    os._exit(0)  # freeing a model that was never loaded would be useless
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""Watches the connections to RPC workers while a model is served, in a thread of the engine process: llama.cpp would
-notice a lost worker only at the next request, and abort. Must not read from a connection."""
+"""Watches the connections to RPC workers while a model is served, in a thread of the engine process, because llama.cpp
+would notice a lost worker only at the next request, and abort. It must not read from a connection."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from llamad.base.keep_alive import keep_alive
 
 
 def _connections() -> dict[int, str]:
-    """This process's TCP connections, now kept alive: descriptor and peer. An engine has none but to workers. One that
-    hangs keeps its connection: the front notices that a step does not end."""
-    found = {}
+    """Turn on keep-alive for this process's TCP connections, and return their descriptors and peers. An engine has only
+    connections to workers. A worker that hangs keeps its connection; the front then notices that a step does not
+    end."""
+    connections = {}
     for name in os.listdir("/proc/self/fd"):
         try:
             with socket.socket(fileno=os.dup(int(name))) as one:
@@ -23,14 +24,14 @@ def _connections() -> dict[int, str]:
                     continue
                 host, port = one.getpeername()
                 keep_alive(one)
-        except OSError:  # no socket, or not connected
+        except OSError:  # it is not a socket, or not connected
             continue
-        found[int(name)] = f"{host}:{port}"
-    return found
+        connections[int(name)] = f"{host}:{port}"
+    return connections
 
 
 def start(lost: Callable[[str], None]) -> None:
-    """`lost` is called in the thread, with the address of the first worker that ends its connection."""
+    """Start the thread. It calls `lost` with the address of the first worker that ends its connection."""
     connections = _connections()
     poller = select.poll()
     for fd in connections:

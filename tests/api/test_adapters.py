@@ -286,7 +286,7 @@ def _broken(folder: Path, model: str) -> dict[str, tuple[str, str]]:
         "half": (write_adapter(folder / "4.gguf", half), "only one of"),
         "ranks": (write_adapter(folder / "5.gguf", ranks), "do not fit"),
         "deep": (write_adapter(folder / "6.gguf", deep), "do not fit"),
-        "integers": (write_adapter(folder / "7.gguf", whole_numbers), "no kind of float"),
+        "integers": (write_adapter(folder / "7.gguf", whole_numbers), "not a float"),
         "other": (write_adapter(folder / "8.gguf", {"blk.9.x.weight.lora_a": whole[f"{q}.lora_a"],
                                                     "blk.9.x.weight.lora_b": whole[f"{q}.lora_b"]}), "does not have"),
     }  # fmt: skip

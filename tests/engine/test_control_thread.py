@@ -116,7 +116,7 @@ def test_a_compiler_that_raises_answers(caplog: pytest.LogCaptureFixture) -> Non
 
 def test_what_nobody_is_there_for_is_answered() -> None:
     async def work(control: Control, server: engine.Server) -> None:
-        with pytest.raises(EngineFault, match="there is nobody for this message"):
+        with pytest.raises(EngineFault, match="nothing handles this message"):
             await control.embed(Blob(64), [1], [], [])
 
     answered(work)

@@ -1,1 +1,1 @@
-"""What a model takes of the machine's memory, and the values of flags that make it fit."""
+"""Computes how much memory a model takes, and the values of flags with which it fits."""

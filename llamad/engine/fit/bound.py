@@ -1,6 +1,7 @@
-"""Tells from a model's file alone whether it fits beyond doubt, so that most starts need not measure anything.
+"""Decides from a model's file alone whether it certainly fits, so that most starts need not measure anything.
 
-Every figure is an upper bound: caches as if all layers saw the whole context, buffers as if attention were not fused.
+Every figure is an upper bound: caches are computed as if all layers saw the whole context, and buffers as if attention
+were not fused.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from llamad.engine.loading.gguf_rules import other_parts
 from llamad.flags.settings import Settings
 
 MIB = 1 << 20
-# Bytes of recurrent state for each slot, layer and element of a hidden vector: more than any known model has.
+# Bytes of recurrent state for each slot, layer and element of a hidden vector; no known model has more.
 STATE_BYTES = 2048
-# Hidden vectors that a graph holds at once for each token, with those of feed-forward layers and experts.
+# Hidden vectors that a graph holds at once for each token, including those of feed-forward layers and experts.
 HIDDEN_VECTORS = 96
-PROJECTOR_BYTES = 1 << 30  # what a projector computes with, beside its file
+PROJECTOR_BYTES = 1 << 30  # compute buffers of a projector, in addition to its file
 INTEGERS = (4, 5)  # GGUF's uint32 and int32
 LAYERS_MAX = 4096
 
@@ -31,8 +32,8 @@ def margins_of(settings: Settings, n_devices: int) -> list[int]:
 
 
 def surely_fits(settings: Settings) -> bool:
-    """Return whether the model would fit each of its devices alone, or host memory if it has none, and leave the margin
-    free; on a device also what a larger batch needs."""
+    """Return whether the whole model would fit into each of its devices alone, or into host memory if it has none, and
+    leave the margin free; on a device also the memory for a larger batch."""
     try:
         needed = bound(settings)
     except (Malformed, OSError):
@@ -40,7 +41,7 @@ def surely_fits(settings: Settings) -> bool:
     uses_devices = settings.n_gpu_layers != 0 and settings.devices != ("none",)
     free = list(memory.gpus(settings).values()) if uses_devices else []
     if settings.rpc:
-        return False  # workers tell the memory that they have left, and nobody knows who else uses it
+        return False  # other clients may use the free memory that a worker reports
     margins = margins_of(settings, len(free))
     if not free:
         return needed + margins[0] <= memory.host_free()
@@ -50,15 +51,15 @@ def surely_fits(settings: Settings) -> bool:
 
 
 def _is_whole(settings: Settings) -> bool:
-    """Return whether everything lies on the devices, as far as the flags are concerned."""
+    """Return whether everything is on the devices, as far as the flags decide."""
     is_split = settings.cpu_moe or settings.n_cpu_moe or settings.n_cpu_ffn or settings.override_tensor
     return settings.n_gpu_layers < 0 and settings.kv_offload and not is_split
 
 
 def bound(settings: Settings) -> int:
-    """Return a number of bytes that the model does not exceed. Raises Malformed, OSError."""
+    """Return an upper bound of the bytes that the model takes. Raises Malformed, OSError."""
     head = Head(settings.model)
-    keys, heads = _numbers(head), [head, *(Head(part) for part in other_parts(settings.model, head))]
+    keys, heads = _numbers(head), [head, *(Head(path) for path in other_parts(settings.model, head))]
     n_weights = sum(tensor_bytes(tensor) for one in heads for tensor in one.tensors.values())
     for one in heads:
         one.close()
@@ -69,7 +70,8 @@ def bound(settings: Settings) -> int:
 
 
 def _numbers(head: Head) -> dict[str, int]:
-    """Return the numbers of the model's architecture without its name; the greatest of those for each layer."""
+    """Return the numeric keys of the model's architecture, without its name; the greatest if there is one for each
+    layer."""
     arch = head.keys.get("general.architecture")
     prefix = arch.decode("utf-8", "replace") + "." if isinstance(arch, bytes) else ""
     numbers = {}
@@ -92,7 +94,7 @@ def _context_bound(settings: Settings, keys: dict[str, int]) -> int:
     n_layers, n_embd = keys.get("block_count", 0), keys.get("embedding_length", 0)
     n_head, n_ctx_train = keys.get("attention.head_count", 0), keys.get("context_length", 0)
     if not (n_layers and n_embd and n_ctx_train):
-        raise Malformed("does not tell its shape")
+        raise Malformed("does not state its shape")
     n_head_kv = keys.get("attention.head_count_kv", n_head) or n_head
     n_k, n_v = (
         n_head_kv * max(keys.get(f"attention.{name}_length", 0), n_embd // max(1, n_head))

@@ -1,7 +1,7 @@
-"""Measures what a model would take, by llama.cpp's own load without allocation.
+"""Measures how much memory a model would take, with llama.cpp's own load without allocation.
 
-Runs in the thread that loads the model, before it does. The open model is kept between two questions that place its
-tensors alike, because a context alone is measured in milliseconds.
+Runs in the thread that loads the model, before the load. The model stays open between two measurements that place its
+tensors in the same way, because measuring only a context takes milliseconds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from llamad.engine.loading.opening import Loading, open_model
 from llamad.flags.settings import Settings
 from llamad.protocol.errors import LoadError
 
-# The settings that decide where the weights lie.
+# The settings that decide where the weights are.
 PLACEMENT = (
     "n_gpu_layers",
     "tensor_split",
@@ -40,7 +40,7 @@ _FLASH_ATTN = {
 
 
 class Device(msgspec.Struct, frozen=True):
-    """A device that the model would use beside the CPU."""
+    """A device that the model would use in addition to the CPU."""
 
     name: str
     description: str
@@ -49,7 +49,7 @@ class Device(msgspec.Struct, frozen=True):
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """What the search must know of a model."""
+    """What the search must know about a model."""
 
     n_layers: int
     n_ctx_train: int
@@ -68,28 +68,28 @@ def _described(device: Any) -> Device:
 
 
 def _read(uses: Any, n: int, kind: str = "") -> Usage:
-    """Return llama.cpp's figures, all as one kind if that is given."""
+    """Return llama.cpp's figures; if `kind` is given, all of them count as that kind."""
     if not 0 <= n <= _DEVICES_MAX:
         reason = ffi.string(lib.llamad_last_error()).decode(errors="replace")
         raise LoadError(f"llama.cpp cannot tell the memory that the model takes: {reason or n}")
     devices, host = dict[str, Use](), Use()
     for use in uses[0:n]:
-        told = Use(**{kind: use.weights}) if kind else Use(use.weights, use.cache, use.compute)
+        figures = Use(**{kind: use.weights}) if kind else Use(use.weights, use.cache, use.compute)
         if use.device == ffi.NULL:
-            host += told
+            host += figures
         else:
-            devices[_name(use.device)] = told
+            devices[_name(use.device)] = figures
     return Usage(devices, host)
 
 
 def context_usage(context: Any) -> Usage:
-    """Return what a context and its model take, or would take if the model was opened without allocation."""
+    """Return the memory that a context and its model take, or would take if they were opened without allocation."""
     uses = ffi.new("llamad_memory_use[]", _DEVICES_MAX)
     return _read(uses, lib.llamad_context_memory(context, uses, _DEVICES_MAX))
 
 
 def loaded_usage(contexts: list[Any]) -> Usage:
-    """Return what a model and all of its contexts take. The model is counted once."""
+    """Return the memory that a model and all of its contexts take. The model is counted once."""
     whole, *others = (context_usage(one) for one in contexts)
     for other in others:
         devices = {name: msgspec.structs.replace(use, weights=0) for name, use in other.devices.items()}
@@ -98,7 +98,7 @@ def loaded_usage(contexts: list[Any]) -> Usage:
 
 
 def projector_usage(settings: Settings) -> Usage:
-    """Return what the projector would take. Raises LoadError."""
+    """Return the memory that the projector would take. Raises LoadError."""
     if settings.mmproj is None:
         return Usage({}, Use())
     reason = model_file.refusal(settings.mmproj, "--mmproj")
@@ -127,7 +127,8 @@ def tensor_bytes(tensor: Tensor) -> int:
 
 
 def adapter_bytes(settings: Settings) -> int:
-    """Return the bytes of all LoRA tensors. A file that cannot be read counts nothing: the load will refuse it."""
+    """Return the bytes of all LoRA tensors. A file that cannot be read counts nothing, because the load will refuse
+    it."""
     n = 0
     for file in settings.lora:
         try:
@@ -140,15 +141,16 @@ def adapter_bytes(settings: Settings) -> int:
 
 
 class Measurer:
-    """Must be closed before the model is loaded. Raises LoadError whenever llama.cpp could not load the model."""
+    """Measures one model. It must be closed before the model is loaded. Its methods raise LoadError if llama.cpp could
+    not load the model."""
 
     def __init__(self, settings: Settings, n_threads: int) -> None:
         self._n_threads = n_threads
         self._handle: Any = None
         self._placement: tuple[Any, ...] = ()
         self._loading = Loading()
-        self._loading.is_vetted = True  # by whoever wants to load it
-        self._beside: Usage | None = None  # what does not depend on the choice
+        self._loading.is_vetted = True  # the caller has checked the file
+        self._beside: Usage | None = None  # the projector's memory, which does not depend on the choice
         self._open(settings)
 
     def _open(self, settings: Settings) -> None:
@@ -178,7 +180,7 @@ class Measurer:
         return [_described(devices[i]) for i in range(max(0, n))]
 
     def usage(self, settings: Settings) -> Usage:
-        """Return what a start with these settings would take. Raises LoadError."""
+        """Return the memory that a start with these settings would take. Raises LoadError."""
         self._open(settings)
         context, second = open_contexts(settings, self._handle, self._n_threads, is_survey=True)
         try:
@@ -190,7 +192,7 @@ class Measurer:
             if context is not None:
                 lib.llamad_context_close(context)
         names = [device.name for device in self.devices()]
-        # In llama.cpp's order, with devices that hold nothing.
+        # This puts the devices in llama.cpp's order, including those that hold nothing.
         usage = Usage({name: Use() for name in names}, Use()) + usage
         if self._beside is None:
             self._beside = projector_usage(settings)
@@ -198,7 +200,7 @@ class Measurer:
 
 
 def _adapters(n_bytes: int, usage: Usage) -> Usage:
-    """Return where adapters lie: beside the weights that they change."""
+    """Return the memory of the adapters, which are on the same devices as the weights that they change."""
     n_weights = max(1, usage.total.weights)
     devices = {name: Use(adapters=n_bytes * use.weights // n_weights) for name, use in usage.devices.items()}
     n_left = n_bytes - sum(use.adapters for use in devices.values())

@@ -1,7 +1,7 @@
-"""Plans a load: the settings with which the model fits, and what it will take.
+"""Plans a load: finds the settings with which the model fits, and the memory that it will take.
 
-Runs in the thread that loads, after the file was vetted and before it is opened. What a flag set is never changed:
-it fits, or the load is refused with the sum that does not.
+Runs in the thread that loads, after the file was checked and before it is opened. A value that a flag sets is never
+changed: the model fits with it, or the load is refused with the figures.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from llamad.flags.settings import Settings
 from llamad.flags.types.values import Placement
 from llamad.protocol.errors import LoadError
 
-# The last choice is made again if it leaves this part of the margin, and if a new one could not add a layer or this
-# part of the context: free memory is never quite the same, and a service should be.
+# The last choice is used again if it leaves this share of the margin, and a new one could not add a layer or an eighth
+# of the cache. Free memory is never quite the same, but a service should behave the same after a restart.
 MARGIN_KEPT = 0.5
 CACHE_PARTS = 8
-# The tensors of a layer that go to RAM.
+# Patterns of the tensors of a layer that go to RAM.
 PATTERNS: dict[ExpertTensors, str] = {
     "experts": r"ffn_(up|down|gate_up|gate)_(ch|)exps",
     "gate and down": r"ffn_(gate|gate_up|down).*",
@@ -42,7 +42,7 @@ PATTERNS: dict[ExpertTensors, str] = {
 
 
 class UnfitLoadError(LoadError):
-    """The model does not fit this machine's memory, as the flags want it."""
+    """The model does not fit into this machine's memory with these flags."""
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -53,7 +53,7 @@ class Kept(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """The settings of the load. Without usage: they are the flags' own and fit beyond doubt."""
+    """The settings of the load. If `usage` is None, they are those of the flags and certainly fit."""
 
     settings: Settings
     usage: Usage | None = None
@@ -69,7 +69,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def with_choice(settings: Settings, choice: Choice, n_layers: int) -> Settings:
-    """Return the settings with what was chosen."""
+    """Return the settings with the choice applied."""
     changes: dict[str, object] = {"n_ctx": choice.n_ctx or settings.n_ctx}
     if choice.shares:
         changes["n_gpu_layers"] = choice.n_layers
@@ -78,19 +78,19 @@ def with_choice(settings: Settings, choice: Choice, n_layers: int) -> Settings:
         layer = n_layers + 1 - choice.n_layers
         patterns = []
         for device, share in enumerate(choice.shares):
-            has_output = device == len(choice.shares) - 1  # behind all layers
+            has_output = device == len(choice.shares) - 1  # the output comes after all layers
             layer += share.n_layers - share.n_part - has_output
             for i in range(share.n_part):
-                part: ExpertTensors = share.part if i == 0 else "experts"
-                patterns.append(Placement(rf"blk\.{layer + i}\.{PATTERNS[part]}", "CPU"))
+                tensors: ExpertTensors = share.part if i == 0 else "experts"
+                patterns.append(Placement(rf"blk\.{layer + i}\.{PATTERNS[tensors]}", "CPU"))
             layer += share.n_part
         changes["override_tensor"] = tuple(patterns)
     return msgspec.structs.replace(settings, **changes)
 
 
 class Planner:
-    """One plan. `always` measures even what surely fits; `host_free` is what the host has left, if that is known;
-    `kept` is the choice of the daemon's last engine: its clients count on the context that it had."""
+    """Makes one plan. With `always` it measures even a model that surely fits. `host_free` is the free host memory, if
+    it is known. `kept` is the choice of the daemon's last engine: its clients count on the context that it had."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class Planner:
         self._host_free = memory.host_free() if host_free is None else host_free
 
     def usage(self) -> Usage:
-        """Return what the settings take, whether it fits or not. Raises LoadError."""
+        """Return the memory that the settings take, whether it fits or not. Raises LoadError."""
         measurer = Measurer(self._settings, self._n_threads)
         try:
             return measurer.usage(self._settings)
@@ -118,7 +118,7 @@ class Planner:
             measurer.close()
 
     def plan(self) -> Plan:
-        """Raises LoadError."""
+        """Return the plan. Raises LoadError."""
         settings = self._settings
         if not self._always and surely_fits(settings):
             return Plan(settings)
@@ -204,7 +204,8 @@ class Planner:
         return Plan(chosen, usage, self._devices, choice, self._shape, warnings, kept)
 
     def _roomy(self) -> Plan | None:
-        """Return the plan for a GPU with memory to spare: a larger batch, and the token embedding table there."""
+        """Return the plan for GPUs with memory to spare: a larger batch, and the token embedding table on the GPU.
+        Return None if there is not enough."""
         if not self._devices:
             return None
         settings = self._settings
@@ -212,8 +213,8 @@ class Planner:
             n_ubatch = min(memory.UBATCH_DEVICE, settings.n_batch)
             settings = msgspec.structs.replace(settings, n_ubatch=n_ubatch)
         settings = msgspec.structs.replace(settings, inputs_on_device=True)
-        part = MARGIN_KEPT if self._store.known.is_roomy else 1.0
-        machine = self._machine(margin_min=int(memory.SPARE_BYTES * part))
+        share = MARGIN_KEPT if self._store.known.is_roomy else 1.0
+        machine = self._machine(margin_min=int(memory.SPARE_BYTES * share))
         if not machine.holds(self._need(settings, Choice())):
             return None
         self._store.known.choice, self._store.known.is_roomy = Choice(), True
@@ -231,7 +232,7 @@ class Planner:
         return choice if self._machine(MARGIN_KEPT).holds(self._need(lean, choice)) else None
 
     def _last(self, lean: Settings) -> Choice | None:
-        """Return the choice of the last start, if it still fits and there is not much to gain by another."""
+        """Return the choice of the last start, if it still fits and another would not be much better; else None."""
         last = self._store.known.choice
         if last is None or last == Choice() or not self._machine(MARGIN_KEPT).holds(self._need(lean, last)):
             return None
@@ -244,7 +245,7 @@ class Planner:
         return last if max(spare) < gain else None
 
     def _beyond_margin(self, lean: Settings, choice: Choice) -> tuple[str, ...]:
-        """Return warnings of a choice that leaves no margin. Raises LoadError if it does not even fit without one."""
+        """Return warnings about a choice that leaves no margin. Raises LoadError if it does not fit even then."""
         usage, host = self._usage(lean, choice), self._host_free
         for device in self._devices:
             if usage.devices[device.name].total > device.free:
@@ -252,7 +253,7 @@ class Planner:
         if usage.host.resident > host:
             raise UnfitLoadError(self._refusal(usage, "this machine", host, choice))
         if self._devices or usage.host.total <= host:
-            return ("the model fits, but leaves less memory free than --fit-target asks for",)
+            return ("the model fits, but leaves less memory free than --fit-target requests",)
         if not _is_mapped(self._settings):
             raise UnfitLoadError(self._refusal(usage, "this machine", host, choice))
         return (
@@ -282,8 +283,8 @@ def gib(n: int) -> str:
     return f"{n / (1 << 30):.2f} GiB"
 
 
-def told(plan: Plan) -> str:
-    """Return one line that says what was chosen and why; empty if nothing was."""
+def summary(plan: Plan) -> str:
+    """Return one line that says what was chosen and why, or "" if nothing was."""
     if not plan.is_changed or plan.usage is None or plan.shape is None:
         return ""
     choice, shape = plan.choice, plan.shape

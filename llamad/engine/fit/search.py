@@ -1,7 +1,7 @@
 """Decides how a model fits the memory of its devices: first a smaller context, then experts, then layers on the host.
 
-Pure: it asks a function what a choice would take, and knows neither llama.cpp nor settings. The order and the steps are
-those of llama-server's --fit, so that both programs choose alike.
+Pure: a function tells it how much memory a choice would take, and it knows neither llama.cpp nor settings. The order
+and the steps are those of llama-server's --fit, so that both programs choose alike.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ CONTEXTS_TRIED = 6
 
 
 class Share(msgspec.Struct, frozen=True):
-    """A device's layers. Of the last `n_part` of them the experts are on the host; of the first of those only what
-    `part` names."""
+    """The layers of a device. The experts of the last `n_part` of them are on the host; of the first of these only the
+    tensors that `part` names."""
 
     n_layers: int = 0
     n_part: int = 0
@@ -28,7 +28,7 @@ class Share(msgspec.Struct, frozen=True):
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """What the flags leave open. 0 tokens, and no shares: as the flags say."""
+    """A choice of what the flags leave open. 0 tokens or no shares mean that the flags decide."""
 
     n_ctx: int = 0
     shares: tuple[Share, ...] = ()
@@ -43,7 +43,7 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 class Need(msgspec.Struct, frozen=True):
-    """The bytes that a choice takes of each device and of the host, and the weights among the devices' bytes."""
+    """The bytes that a choice takes of each device and of the host, and how many of the devices' bytes are weights."""
 
     devices: tuple[int, ...]
     host: int
@@ -51,7 +51,7 @@ class Need(msgspec.Struct, frozen=True):
 
 
 class Machine(msgspec.Struct, frozen=True):
-    """The bytes that may be used of each device and of the host: what is free there, less a margin."""
+    """The bytes of each device and of the host that may be used: the free ones minus a margin."""
 
     devices: tuple[int, ...]
     host: int
@@ -61,18 +61,18 @@ class Machine(msgspec.Struct, frozen=True):
 
 
 class Freedom(msgspec.Struct, frozen=True):
-    """What may be chosen: a context between two sizes (equal: none), and where layers lie."""
+    """What may be chosen: a context between two sizes (nothing if they are equal), and the devices of the layers."""
 
     n_ctx_min: int
     n_ctx_max: int
     n_streams: int
-    n_layers: int  # of the model, without the output
+    n_layers: int  # layers of the model, without the output
     has_experts: bool
     may_place: bool
 
 
 class UnfitError(Exception):
-    """The model does not fit, whatever is chosen; has the smallest choice and what it would take."""
+    """The model does not fit, whatever is chosen. It has the smallest choice and the memory that it would take."""
 
     def __init__(self, choice: Choice, need: Need) -> None:
         super().__init__(choice, need)
@@ -104,8 +104,8 @@ def fit(machine: Machine, freedom: Freedom, measure: Measure) -> Choice:
 
 
 def _placed(machine: Machine, freedom: Freedom, measure: Measure, n_ctx: int) -> Choice:
-    """Return layers for each device. Where the devices waste more than was counted, a context that is a little smaller
-    keeps all layers there, which llama-server does not try."""
+    """Return the choice with layers for each device. If the devices waste more than was counted, try contexts that are
+    a little smaller, to keep all layers on the devices; llama-server does not try that."""
     choice = _Placing(machine, freedom, measure, n_ctx).place()
     for _ in range(CONTEXTS_TRIED if n_ctx > freedom.n_ctx_min else 0):
         if choice.n_layers == freedom.n_layers + 1:
@@ -117,7 +117,7 @@ def _placed(machine: Machine, freedom: Freedom, measure: Measure, n_ctx: int) ->
 
 
 def _context(machine: Machine, freedom: Freedom, measure: Measure, whole: Need) -> int:
-    """Return the largest context with which everything fits all devices together, or the smallest that is allowed."""
+    """Return the largest context with which everything fits into all devices together, or the smallest allowed one."""
     low, high = freedom.n_ctx_min, freedom.n_ctx_max
     step = CELLS_STEP * freedom.n_streams
     room = sum(machine.devices) - _waste(freedom, whole)
@@ -125,14 +125,14 @@ def _context(machine: Machine, freedom: Freedom, measure: Measure, whole: Need) 
     def over(need: Need) -> tuple[int, int]:
         return sum(need.devices) - room if machine.devices else 0, need.host - machine.host
 
-    # Contexts that fit and do not, with what they lack.
+    # A context that fits and one that does not, each with the bytes that it lacks.
     fits, lacks = (low, over(measure(Choice(low)))), (high, over(whole))
     if max(fits[1]) > 0:
         return low
     for _ in range(CONTEXTS_TRIED):
         n_ctx = _between(fits, lacks)
         n_ctx -= n_ctx % step
-        if n_ctx <= fits[0] + fits[0] // 64:  # not worth another question
+        if n_ctx <= fits[0] + fits[0] // 64:  # not worth another measurement
             break
         lack = over(measure(Choice(n_ctx)))
         fits, lacks = ((n_ctx, lack), lacks) if max(lack) <= 0 else (fits, (n_ctx, lack))
@@ -143,8 +143,8 @@ Point = tuple[int, tuple[int, int]]
 
 
 def _between(fits: Point, lacks: Point) -> int:
-    """Return the context that takes exactly what there is, if memory grows linearly between the two. It nearly does:
-    compute buffers grow in steps."""
+    """Return the context that takes exactly the available memory, if memory grows linearly between the two. It nearly
+    does, except that compute buffers grow in steps."""
     (low, spare), (high, lack) = fits, lacks
     guesses = [
         low + (high - low) * -small // (large - small)
@@ -155,8 +155,8 @@ def _between(fits: Point, lacks: Point) -> int:
 
 
 def _waste(freedom: Freedom, whole: Need) -> int:
-    """Return what several devices cannot use: each holds whole layers (a third of one, of a model with experts), and
-    wastes half of that on average; a device more is counted, to be safe."""
+    """Return the bytes that several devices cannot use. Each holds whole layers (or thirds of one, if the model has
+    experts), and wastes half of that on average. One more device is counted, to be safe."""
     n_devices = len(whole.devices)
     if n_devices < 2:
         return 0
@@ -165,7 +165,7 @@ def _waste(freedom: Freedom, whole: Need) -> int:
 
 
 class _Placing:
-    """Layers for each device, with a context that is settled."""
+    """Distributes the layers over the devices, for a given context."""
 
     def __init__(self, machine: Machine, freedom: Freedom, measure: Measure, n_ctx: int) -> None:
         self._machine = machine
@@ -196,9 +196,8 @@ class _Placing:
         return shares
 
     def _share(self, device: int, n_layers: int) -> Share:
-        n_part = (
-            n_layers if device < self._n_devices - 1 else max(0, n_layers - 1)
-        )  # the output has no experts
+        # The output, which is on the last device, has no experts.
+        n_part = n_layers if device < self._n_devices - 1 else max(0, n_layers - 1)
         return Share(n_layers, n_part if self._freedom.has_experts else 0)
 
     def _fits_with(self, shares: list[Share], device: int, n_layers: int) -> bool:
@@ -208,14 +207,15 @@ class _Placing:
         return self._fits(device, _whole(shares, device, n))
 
     def _with_experts(self, shares: list[Share]) -> list[Share]:
-        """Give layers their experts back, from the first device to the last; then a part of one more."""
+        """Move experts back to the layers' devices, from the first device to the last; then some tensors of one more
+        layer."""
         for device in range(self._n_devices):
             n_max = sum(share.n_part for share in shares[device:])
             n = _most(n_max, partial(self._fits_whole, shares, device))
             shares = _whole(shares, device, n)
             if self._n_devices == 1 and shares[0].n_part:
-                for part in ("gate and down", "down"):
-                    share = msgspec.structs.replace(shares[0], part=part)
+                for tensors in ("gate and down", "down"):
+                    share = msgspec.structs.replace(shares[0], part=tensors)
                     if not self._fits(0, [share]):
                         break
                     shares = [share]
@@ -223,7 +223,7 @@ class _Placing:
 
 
 def _whole(shares: list[Share], device: int, n: int) -> list[Share]:
-    """Return the shares with n more layers whole on this device: its own first, then those of the next ones."""
+    """Return the shares with n more whole layers on this device: its own first, then those of the next devices."""
     made = list(shares)
     for other in range(device, len(made)):
         k = min(n, made[other].n_part)
@@ -234,7 +234,7 @@ def _whole(shares: list[Share], device: int, n: int) -> list[Share]:
 
 
 def _most(n_max: int, fits: Callable[[int], bool]) -> int:
-    """Return the largest number up to n_max that fits, if every smaller one does; 0 is taken for granted."""
+    """Return the largest number up to n_max that fits, assuming that every smaller one fits, too; 0 always fits."""
     low, high = 0, n_max
     if n_max and fits(n_max):
         return n_max

@@ -1,6 +1,6 @@
-"""Owns what was measured before: a file for each model, its settings, the devices and the build.
+"""Stores earlier measurements: in a file for each combination of model, settings, devices and build.
 
-Runs in the thread that loads. A folder that cannot be written costs the next start a measurement, nothing else.
+Runs in the thread that loads. If the folder cannot be written, the next start only has to measure again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from llamad.flags.settings import Settings
 log = logging.getLogger("llamad.engine")
 
 FILES_MAX = 256
-# Everything that changes what llama.cpp allocates, beside the files.
+# All settings that change what llama.cpp allocates.
 SETTINGS = (
     *PLACEMENT,
     *("n_ctx", "keeps_ctx", "n_batch", "n_ubatch", "n_parallel", "kv_unified", "kv_unified_per_slot"),
@@ -45,15 +45,15 @@ SETTINGS = (
 
 
 class Known(msgspec.Struct):
-    """What is known of one model on this machine."""
+    """What is known about one model on this machine."""
 
-    usages: dict[str, Usage] = {}  # by choice, as JSON
+    usages: dict[str, Usage] = {}  # by the choice as JSON
     choice: Choice | None = None  # the last one
     is_roomy: bool = False
 
 
 def folder(environ: Mapping[str, str]) -> Path:
-    """Return the folder of all estimates: below a service's cache, or the user's."""
+    """Return the folder of all estimates: in the cache folder of the service or of the user."""
     own = environ.get("CACHE_DIRECTORY", "").split(":")[0]
     if own:
         return Path(own, "estimates")
@@ -62,7 +62,7 @@ def folder(environ: Mapping[str, str]) -> Path:
 
 
 class Store:
-    """What is known of one model; save() keeps it."""
+    """Reads what is known about one model; save() writes it."""
 
     def __init__(self, settings: Settings, devices: list[Device], path: Path | None) -> None:
         self.key = _key(settings, devices)
@@ -79,16 +79,16 @@ class Store:
     def save(self) -> None:
         if self._path is None:
             return
-        part = self._path.with_suffix(f".{os.getpid()}")
+        temporary = self._path.with_suffix(f".{os.getpid()}")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            part.write_bytes(msgspec.json.encode(self.known))
-            part.replace(self._path)
+            temporary.write_bytes(msgspec.json.encode(self.known))
+            temporary.replace(self._path)
             self._prune()
         except OSError as error:
-            log.debug("estimates are not kept in %s: %s", self._path.parent, error.strerror)
+            log.debug("estimates cannot be stored in %s: %s", self._path.parent, error.strerror)
             with suppress(OSError):
-                part.unlink()
+                temporary.unlink()
 
     def _prune(self) -> None:
         assert self._path is not None
@@ -107,6 +107,6 @@ def _key(settings: Settings, devices: list[Device]) -> str:
     values = {name: getattr(settings, name) for name in SETTINGS}
     machine = [(device.name, device.description, device.total) for device in devices]
     build = Path(llamad.__file__).with_name("_build_info.json")
-    told = build.read_bytes() if build.is_file() else b""
-    whole = msgspec.json.encode([files, values, machine, llamad.__version__]) + told
+    info = build.read_bytes() if build.is_file() else b""
+    whole = msgspec.json.encode([files, values, machine, llamad.__version__]) + info
     return hashlib.sha256(whole).hexdigest()[:32]

@@ -1,4 +1,4 @@
-"""Owns the figures of a model's memory: what each device and the host hold, by kind. Plain data, in bytes."""
+"""The memory that a model takes of each device and of the host, by kind. Plain data, in bytes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class Use(msgspec.Struct, frozen=True):
-    """What a model takes of one device, or of the host."""
+    """The memory that a model takes of one device, or of the host."""
 
     weights: int = 0
     cache: int = 0  # KV caches, windows and recurrent states of all slots
@@ -22,7 +22,7 @@ class Use(msgspec.Struct, frozen=True):
 
     @property
     def resident(self) -> int:
-        """Return everything but the weights, which a system may read from their file again."""
+        """Return everything but the weights, which the system can read from their file again."""
         return self.cache + self.compute + self.projector + self.adapters
 
     def __add__(self, other: Use) -> Use:
@@ -30,7 +30,7 @@ class Use(msgspec.Struct, frozen=True):
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """What a model takes of each device, in the order in which llama.cpp fills them, and of the host."""
+    """The memory that a model takes of each device, in the order in which llama.cpp fills them, and of the host."""
 
     devices: dict[str, Use]
     host: Use

@@ -1,1 +1,1 @@
-"""Creates llama.cpp's model and contexts from flags: memory, placement, threads. Loader thread."""
+"""Creates llama.cpp's model and contexts from the flags: memory, placement, threads. Runs in the loader thread."""

@@ -1,7 +1,7 @@
-"""Owns the LoRA adapters of a loaded model: which files fit it, and opening them.
+"""The LoRA adapters of a loaded model: checks which files fit it, and opens them.
 
-Runs in the engine's main thread, and at run time in a thread of its own. Some files load and kill llama.cpp at the next
-decode, so every name, shape and type is checked before it sees them.
+Runs in the engine's main thread, and at run time in a separate thread. Some files load and then crash llama.cpp at the
+next decode, so every name, shape and type is checked before llama.cpp sees them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from llamad.protocol.model_info import AdapterInfo
 UINT32, FLOAT = 4, 6
 INVOCATION_MAX = 1024
 TEXT_MAX = 4096
-SKIPPED = "_norm.weight"  # llama.cpp leaves these out
+SKIPPED = "_norm.weight"  # llama.cpp ignores these tensors
 TOKENS, OUTPUT = "token_embd.weight", "output.weight"
 NOT_FLOATS = frozenset(
     (lib.GGML_TYPE_I8, lib.GGML_TYPE_I16, lib.GGML_TYPE_I32, lib.GGML_TYPE_I64, lib.GGML_TYPE_F64)
@@ -29,10 +29,10 @@ NOT_FLOATS = frozenset(
 
 
 def model_tensors(path: str) -> tuple[str, dict[str, Tensor]]:
-    """The model's architecture and all of its tensors."""
+    """Return the model's architecture and all of its tensors."""
     arch, tensors = "", {}
-    for part in parts_of(path):
-        head = Head(part)
+    for file in parts_of(path):
+        head = Head(file)
         arch = arch or _text(head.keys.get("general.architecture"))
         tensors.update(head.tensors)
         head.close()
@@ -40,7 +40,7 @@ def model_tensors(path: str) -> tuple[str, dict[str, Tensor]]:
 
 
 def open_adapter(handle: Any, model: str, path: str, number: int, is_survey: bool = False) -> AdapterInfo:
-    """A survey only checks it. Raises FileRefused, and then nothing has changed."""
+    """Check and open an adapter; a survey only checks it. If it raises FileRefused, nothing has changed."""
     refusal = model_file.refusal(path, "the adapter")
     if refusal is not None:
         raise FileRefused(refusal)
@@ -56,7 +56,7 @@ def open_adapter(handle: Any, model: str, path: str, number: int, is_survey: boo
 
 
 def close_adapter(number: int) -> None:
-    """Nothing computes with it any more."""
+    """Close an adapter that nothing computes with any more."""
     lib.llamad_adapter_close(number)
 
 
@@ -82,37 +82,37 @@ def _text(value: Value | None) -> str:
 
 
 def _check_keys(head: Head, arch: str) -> None:
-    for key, wanted in (
+    for key, expected in (
         ("general.type", "adapter"),
         ("adapter.type", "lora"),
         ("general.architecture", arch),
     ):
-        found = _text(head.keys.get(key))
-        if found != wanted:
-            raise Malformed(f'has {key} "{found}" and must have "{wanted}"')
+        value = _text(head.keys.get(key))
+        if value != expected:
+            raise Malformed(f'has {key} "{value}" and must have "{expected}"')
     if head.kinds.get("adapter.lora.alpha", FLOAT) != FLOAT:
-        raise Malformed("has an adapter.lora.alpha that is no float32")
+        raise Malformed("has an adapter.lora.alpha that is not a float32")
 
 
 def _invocation(head: Head) -> tuple[int, ...]:
-    """The tokens that switch an activated adapter on; none: it is a plain one."""
+    """Return the tokens that switch an activated adapter on, or none for a plain one."""
     value = head.keys.get("adapter.alora.invocation_tokens")
     if value is None:
         return ()
     if not isinstance(value, Array) or value.kind != UINT32 or not 0 < value.n <= INVOCATION_MAX:
         raise Malformed(
-            f"has adapter.alora.invocation_tokens that are no array of 1 to {INVOCATION_MAX} uint32"
+            f"has adapter.alora.invocation_tokens that are not an array of 1 to {INVOCATION_MAX} uint32"
         )
     return head.elements(value)
 
 
 def _check_tensors(head: Head, tensors: Mapping[str, Tensor]) -> int:
-    """The largest rank."""
+    """Check the adapter's tensors against the model's; return the largest rank."""
     pairs: dict[str, dict[str, Tensor]] = {}
     for name, tensor in head.tensors.items():
-        base, _, part = name.rpartition(".")
-        if part in ("lora_a", "lora_b"):
-            pairs.setdefault(base, {})[part] = tensor
+        base, _, side = name.rpartition(".")
+        if side in ("lora_a", "lora_b"):
+            pairs.setdefault(base, {})[side] = tensor
         elif not name.endswith(SKIPPED):
             raise Malformed(f"has the tensor {name}, which is neither .lora_a nor .lora_b")
     rank = 0
@@ -122,16 +122,16 @@ def _check_tensors(head: Head, tensors: Mapping[str, Tensor]) -> int:
         if name not in tensors:
             raise Malformed(f"changes {name}, which this model does not have; was it made for another?")
         if name == TOKENS and OUTPUT not in tensors:
-            # Its pair stands the other way round, which aborts llama.cpp where the same table gives the logits.
+            # Its pair is transposed, so llama.cpp aborts if the same table also computes the logits.
             raise Malformed(f"changes {name}, which this model also uses as its output; train it without")
         rank = max(rank, _check_pair(name, tensors[name], pair["lora_a"], pair["lora_b"]))
     return rank
 
 
 def _check_pair(name: str, base: Tensor, a: Tensor, b: Tensor) -> int:
-    """Its rank."""
+    """Check a pair of tensors against the model's tensor; return its rank."""
     n_in, n_out, n_deep = _sizes(base)
-    # Tokens are looked up, so that their tables stand the other way round.
+    # Tokens are looked up in their table, so its pair is transposed.
     (a_in, rank, a_deep), (b_in, b_out, b_deep) = _sizes(a), _sizes(b)
     if name.endswith(TOKENS):
         fits = rank == n_out and b_out == n_in and a_in == b_in
@@ -144,7 +144,7 @@ def _check_pair(name: str, base: Tensor, a: Tensor, b: Tensor) -> int:
         )
     for one in (a, b):
         if one.kind in NOT_FLOATS:
-            raise Malformed(f"has the tensor {one.name} of a type that is no kind of float")
+            raise Malformed(f"has the tensor {one.name} of a type that is not a float")
     return rank
 
 

@@ -1,5 +1,5 @@
-"""Owns what control groups, v1 and v2, limit: a container's or a service's CPU time and memory. Runs at start-up; reads
-only."""
+"""Reads the limits of control groups, v1 and v2: the CPU time and memory of a container or a service. Runs at start-up;
+changes nothing."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ OWN_CGROUP = Path("/proc/self/cgroup")
 
 
 def quota_cores() -> float | None:
-    """The CPU quota in cores; None if there is none."""
-    found = [_quota(folder) for folder in _folders("cpu")]
-    return min((cores for cores in found if cores is not None), default=None)
+    """Return the CPU quota in cores, or None if there is none."""
+    quotas = [_quota(folder) for folder in _folders("cpu")]
+    return min((cores for cores in quotas if cores is not None), default=None)
 
 
 def memory_left() -> int | None:
-    """The bytes that may still be allocated; None if there is no limit."""
-    found = [_left(folder) for folder in _folders("memory")]
-    return min((left for left in found if left is not None), default=None)
+    """Return the bytes that may still be allocated, or None if there is no limit."""
+    rooms = [_left(folder) for folder in _folders("memory")]
+    return min((left for left in rooms if left is not None), default=None)
 
 
 def _folders(controller: str) -> list[Path]:
-    """The process's cgroups and their parents, each of which may have a limit. In a container, which sees its own
-    cgroup as the root, a path may not exist."""
+    """Return the folders of the process's cgroups and their parents, each of which may have a limit. In a container,
+    which sees its own cgroup as the root, a path may not exist."""
     try:
         lines = OWN_CGROUP.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
@@ -52,16 +52,17 @@ def _quota(folder: Path) -> float | None:
 
 
 def _left(folder: Path) -> int | None:
-    """Up to memory.high, too: beyond it the kernel slows the group down until it crawls."""
+    """Return the bytes left in a cgroup. memory.high counts as a limit, too, because beyond it the kernel slows the
+    group down severely."""
     is_second = (folder / "memory.max").is_file()
     limits = ("memory.max", "memory.high") if is_second else ("memory.limit_in_bytes",)
     used = _number(folder / ("memory.current" if is_second else "memory.usage_in_bytes"))
-    found = [limit for limit in (_number(folder / name) for name in limits) if limit is not None]
-    if not found or used is None:
+    values = [limit for limit in (_number(folder / name) for name in limits) if limit is not None]
+    if not values or used is None:
         return None
     # Cached file pages count as used but are reclaimed when memory is needed.
     cached = _row(folder / "memory.stat", "inactive_file" if is_second else "total_inactive_file")
-    return max(0, min(found) - used + cached)
+    return max(0, min(values) - used + cached)
 
 
 def _row(path: Path, name: str) -> int:

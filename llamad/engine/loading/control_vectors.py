@@ -1,4 +1,4 @@
-"""Owns control vectors: directions from files, scaled and summed, for the layers that they are added to.
+"""Control vectors: reads directions from files, scales and sums them, and attaches them to contexts.
 
 Runs in the engine's main thread, once, at load.
 """
@@ -19,7 +19,8 @@ DIRECTION = re.compile(r"direction\.([1-9][0-9]{0,3})", re.ASCII)
 
 
 def read(settings: Settings, handle: Any) -> bytes:
-    """Rows of n_embd floats, one for each layer from the second on; empty without any. Raises FileRefused."""
+    """Return the sum of the control vectors: n_embd floats for each layer from the second on; b"" if there are none.
+    Raises FileRefused."""
     if not settings.control_vector:
         return b""
     import numpy as np
@@ -48,7 +49,7 @@ def _add(total: Any, file: ScaledFile) -> None:
         for name, tensor in head.tensors.items():
             match = DIRECTION.fullmatch(name)
             if match is None:
-                raise Malformed(f"has the tensor {name}, which is no direction of a layer")
+                raise Malformed(f"has the tensor {name}, which is not the direction of a layer")
             if tensor.dims != (n_embd,) or tensor.kind != lib.GGML_TYPE_F32:
                 raise Malformed(f"has {name} of shape {tensor.dims}: {n_embd} float32 would fit this model")
             if int(match[1]) > n_layer:
@@ -57,13 +58,13 @@ def _add(total: Any, file: ScaledFile) -> None:
             if not np.isfinite(row).all():
                 raise Malformed(f"has {name} with numbers that are not finite")
             total[int(match[1]) - 1] += np.float32(file.scale) * row
-            del row  # else the file stays mapped
+            del row  # otherwise the file would stay mapped
     finally:
         head.close()
 
 
 def attach(settings: Settings, handle: Any, context: Any, rows: bytes) -> None:
-    """To a context; a rebuilt one has it too. Raises FileRefused."""
+    """Attach the vectors to a context; it keeps them when it is rebuilt. Raises FileRefused."""
     if not rows:
         return
     n_layer = lib.llama_model_n_layer(handle)

@@ -11,9 +11,9 @@ MIB = 1024 * 1024
 
 
 def device_lines(workers: Sequence[str]) -> list[str]:
-    """As llama-server prints them: the names that --device takes, without the CPU. The RPC workers must have been
-    probed."""
-    lib.llamad_log_open(-1)  # llama.cpp says on standard error what it finds; here only the list matters
+    """Return the devices as llama-server prints them, with the names that --device takes and without the CPU. The RPC
+    workers must have been probed."""
+    lib.llamad_log_open(-1)  # keeps llama.cpp from printing what it finds; only the list matters here
     lib.llama_backend_init()
     add_workers(workers)
     lines = []

@@ -1,7 +1,7 @@
-"""Owns the context for embeddings and scores: its parameters from flags, its limits, and compute().
+"""The context for embeddings and scores: its parameters from the flags, its limits, and its computation.
 
-Opened in the engine's main thread; compute() and compute_mixed() run on the embedder's only. Must reject
-what llama.cpp would abort on, so every length is checked here first.
+It is opened in the engine's main thread; compute() and compute_mixed() run only in the embedder's. Every length is
+checked here first, because llama.cpp would abort on a wrong one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from llamad.protocol import blobs
 from llamad.protocol.control_messages import MediaRun
 from llamad.protocol.model_info import VectorInfo
 
-# Texts of one batch. They share one cache, or need none, so more of them cost nothing.
+# The most texts in one batch. They share one cache, or need none, so more of them cost nothing.
 SEQUENCES_MAX = 64
 
 _POOLINGS = ("none", "mean", "cls", "last", "rank")
@@ -28,22 +28,22 @@ def wanted_pooling(settings: Settings) -> str | None:
 
 
 def _own_pooling(settings: Settings, handle: Any) -> str:
-    """The number of the model's own pooling type; -1: it has none."""
+    """Return the number of the model's own pooling type as text; "-1" if it has none."""
     arch = memory.meta(handle, "general.architecture") or ""
-    said = memory.meta(handle, f"{arch}.pooling_type")
+    number = memory.meta(handle, f"{arch}.pooling_type")
     for override in settings.override_kv:
         if override.key == f"{arch}.pooling_type":
-            said = str(override.value)
-    return "-1" if said is None else said
+            number = str(override.value)
+    return "-1" if number is None else number
 
 
 def has_known_pooling(settings: Settings, handle: Any) -> bool:
-    """Whether the model's own pooling type is valid or not given; llama.cpp aborts on any other."""
+    """Return whether the model's own pooling type is valid or not given; llama.cpp aborts on any other."""
     return _own_pooling(settings, handle) in {str(i) for i in range(-1, len(_POOLINGS))}
 
 
 def text_max(settings: Settings, handle: Any) -> int:
-    """Maximum tokens of a text by context size: a slot's share of -c, as for generation."""
+    """Return the most tokens of a text that the context size allows: a slot's share of -c, as for generation."""
     n = int(lib.llama_model_n_ctx_train(handle))
     if settings.n_ctx:
         n = settings.n_ctx if settings.kv_unified else max(1, settings.n_ctx // settings.n_parallel)
@@ -51,7 +51,7 @@ def text_max(settings: Settings, handle: Any) -> int:
 
 
 def _sees_whole_texts(settings: Settings, handle: Any) -> bool:
-    """Whether, by its metadata, the model's attention is not causal, so that a text must be in one batch."""
+    """Return whether, by its metadata, the model's attention is not causal, so that a text must be in one batch."""
     arch = memory.meta(handle, "general.architecture") or ""
     return (
         settings.attention == "non-causal"
@@ -61,8 +61,8 @@ def _sees_whole_texts(settings: Settings, handle: Any) -> bool:
 
 
 def n_ubatch(settings: Settings, handle: Any) -> int:
-    """Tokens of one batch: -ub, as llama.cpp may keep a row of logits for every token; or a whole text, up to -b, if it
-    must be in one batch."""
+    """Return the tokens of one batch: -ub, because llama.cpp may keep a row of logits for every token. If a text must
+    be in one batch, it is a whole text, up to -b."""
     n = memory.ubatch(settings)
     if _sees_whole_texts(settings, handle):
         n = max(n, min(settings.n_batch, text_max(settings, handle), lib.llama_model_n_ctx_train(handle)))
@@ -70,7 +70,7 @@ def n_ubatch(settings: Settings, handle: Any) -> int:
 
 
 def n_cells(settings: Settings, handle: Any) -> int:
-    """Cells of the cache, if the model has one: a batch, or the longest text."""
+    """Return the cells of the cache, if the model has one: enough for a batch, and for the longest text."""
     step = memory.CELLS_STEP
     n = max(n_ubatch(settings, handle), text_max(settings, handle))
     return -(-n // step) * step
@@ -86,8 +86,8 @@ def set_params(params: Any, settings: Settings, handle: Any) -> None:
         name = settings.attention.upper().replace("-", "_")
         params.attention_type = getattr(lib, f"LLAMA_ATTENTION_TYPE_{name}")
     params.n_ubatch = params.n_batch = n = n_ubatch(settings, handle)
-    # One cache for all texts of a batch: with one stream each, llama.cpp splits texts of unequal length over several
-    # graphs, and a mean would be that of the last split.
+    # All texts of a batch share one cache. With one stream for each, llama.cpp would split texts of unequal length over
+    # several graphs, and a mean would be that of the last split.
     params.kv_unified = True
     has_states = lib.llama_model_is_recurrent(handle) or lib.llama_model_is_hybrid(handle)
     n_seq_max = settings.n_parallel if has_states else SEQUENCES_MAX
@@ -101,19 +101,19 @@ def _has_head(settings: Settings) -> bool:
 
 
 def _labels(handle: Any) -> tuple[str, ...]:
-    found = []
+    labels = []
     for i in range(lib.llama_model_n_cls_out(handle)):
         label = lib.llama_model_cls_label(handle, i)
-        found.append(
+        labels.append(
             f"LABEL_{i}"
             if label == ffi.NULL
             else ffi.string(label).decode("utf-8", "replace") or f"LABEL_{i}"
         )
-    return tuple(found)
+    return tuple(labels)
 
 
 class Vectors:
-    """An open context. close() frees it; the embedder's thread must have ended before."""
+    """An open context for embeddings. close() frees it; the embedder's thread must have ended before."""
 
     def __init__(self, handle: Any, context: Any, settings: Settings) -> None:
         self.context = context
@@ -145,14 +145,14 @@ class Vectors:
         self._n_embd: int = lib.llama_model_n_embd_inp(handle)
 
     def use(self, adapters: Sequence[tuple[int, float]]) -> int:
-        """What the next texts are computed with: adapters' numbers and scales. 0, or an error."""
+        """Set the adapters, by number and scale, for the next texts. Return 0, or an error code."""
         uses = ffi.new("llamad_adapter_use[]", list(adapters))
         return int(lib.llamad_embed_with(self.context, uses, len(adapters)))
 
     def compute(self, memory: memoryview, lengths: list[int]) -> int:
-        """Computes the rows of each text: one, or one per token without pooling. The texts' token ids (int32) lie in
-        the memory, one behind the other; the rows (float) are written behind them. Releases the GIL. llama.cpp's code:
-        0, or there are no rows; the context is made anew then."""
+        """Compute the embeddings of each text: one, or one per token without pooling. The memory has the token ids
+        (int32) of all texts in a row; the embeddings (float) are written after them. Releases the GIL. Return
+        llama.cpp's code. If it is not 0, there are no embeddings, and the context was rebuilt."""
         n_tokens = sum(lengths)
         n_rows = n_tokens if self.info.pooling == "none" else len(lengths)
         if len(memory) < 4 * (n_tokens + n_rows * self.info.n_out):
@@ -170,7 +170,8 @@ class Vectors:
         return code
 
     def compute_mixed(self, memory: memoryview, n_tokens: int, runs: list[MediaRun]) -> int:
-        """As compute(), for one text in which rows of images or sound stand; where they do, its ids mean nothing."""
+        """Compute the embeddings of one text with images or sound; returns what compute() returns. The ids at the
+        positions of images or sound mean nothing."""
         n_rows = n_tokens if self.info.pooling == "none" else 1
         if len(memory) < 4 * (n_tokens + n_rows * self.info.n_out):
             return int(lib.LLAMAD_E_REFUSED)

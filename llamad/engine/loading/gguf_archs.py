@@ -1,10 +1,10 @@
-"""Which architectures' graphs the pinned llama.cpp builds only for heads of certain shapes, and aborts on others.
+"""Architectures whose graphs the pinned llama.cpp builds only for heads of certain shapes, and aborts on others.
 
-Follows the unconditional asserts at the head of each graph in llama.cpp's src/models, and the shapes of attn_q there;
-to be read again when the pin moves. An architecture that is not listed is checked less, never refused for that.
+The lists follow the unconditional asserts at the start of each graph in llama.cpp's src/models, and the shapes of
+attn_q there; they must be checked again when the pin moves. An architecture that is not listed is only checked less.
 """
 
-# Keys and values of a head have the same size.
+# The keys and the values of a head must have the same size.
 EQUAL_HEADS = frozenset(
     """
     afmoe apertus arcee arctic baichuan bailingmoe2 bert bitnet bloom chameleon chatglm codeshell cogvlm cohere2
@@ -17,7 +17,7 @@ EQUAL_HEADS = frozenset(
     """.split()
 )
 
-# All of a value's dimensions are rotated.
+# All dimensions of a value must be rotated.
 WHOLE_ROPE = frozenset(
     """
     apertus arcee arctic baichuan chameleon codeshell cogvlm cohere2moe dbrx deci deepseek dots1 dream ernie4_5 exaone
@@ -27,7 +27,7 @@ WHOLE_ROPE = frozenset(
     """.split()
 )
 
-# attn_q has as many rows as the embedding, whatever the number of heads: together they must be as large.
+# attn_q has as many rows as the embedding, so all heads together must be as large as the embedding.
 SQUARE_QUERIES = frozenset(
     """
     arctic baichuan bert chameleon codeshell cohere2 command-r deepseek deepseek2-ocr dream eurobert grok internlm2
@@ -36,13 +36,13 @@ SQUARE_QUERIES = frozenset(
     """.split()
 )
 
-# ssm.inner_size is twice the embedding.
+# ssm.inner_size must be twice the embedding.
 DOUBLE_INNER = frozenset(("granitehybrid", "jamba"))
 
-# Layers without experts are not possible.
+# There must be experts.
 WITH_EXPERTS = frozenset(("bailingmoe2", "glm4moe", "grovemoe", "lfm2moe", "llada-moe", "smallthinker"))
 
-# Files that only work beside a model.
+# Files that only work together with a model.
 NO_MODELS = {
     "clip": "a multimodal projector",
     "dflash": "a draft head",

@@ -1,7 +1,7 @@
-"""Reads the head of a GGUF that nobody vouches for: its keys, the places of its arrays, its tensors. Trusts no number.
+"""Reads the head of an untrusted GGUF file: its keys, the positions of its arrays, its tensors. It trusts no number.
 
-Runs in the opening thread, before llama.cpp opens the file, so it must import little. Judges only whether the file is
-whole and well formed; what values mean is gguf_rules.py's. Every LoadError names the key or the tensor.
+Runs in the opening thread, before llama.cpp opens the file, so it must import little. It only checks that the file is
+complete and well formed; gguf_rules.py checks the values. Every LoadError names the key or the tensor.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ STRING, ARRAY = 8, 9
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 SIZES = {kind: struct.calcsize("<" + code) for kind, code in SCALARS.items()}
 
-# Far above every real model; they bound what is allocated and how long reading takes.
+# These limits are far above every real model. They bound what is allocated and how long reading takes.
 KEYS_MAX = 1 << 16
 TENSORS_MAX = 1 << 18
 NAME_MAX = 65535
 HEAD_BYTES_MAX = 1 << 30
 
-TENSOR_NAME_MAX = 63  # GGML_MAX_NAME with its NUL
+TENSOR_NAME_MAX = 63  # GGML_MAX_NAME without the NUL
 DIMS_MAX = 4
-ALIGNMENT = 32  # ggml's for tensors in memory; also GGUF's default
+ALIGNMENT = 32  # ggml's alignment of tensors in memory, and GGUF's default
 ALIGNMENT_MAX = 1 << 20
 INT64_MAX = (1 << 63) - 1
 
@@ -34,21 +34,21 @@ INT64_MAX = (1 << 63) - 1
 class Array(NamedTuple):
     kind: int
     n: int
-    at: int  # of the first element
+    at: int  # the position of the first element
 
 
 class Tensor(NamedTuple):
     name: str
     dims: tuple[int, ...]
     kind: int
-    offset: int  # from data_at
+    offset: int  # relative to data_at
 
 
 Value = bool | int | float | bytes | Array  # bytes: a string
 
 
 class Malformed(Exception):
-    """What is wrong, as what the file has or is."""
+    """What is wrong with the file; the text follows "it ", such as "has ..." or "is ..."."""
 
     def at(self, path: str) -> LoadError:
         return LoadError(
@@ -57,7 +57,7 @@ class Malformed(Exception):
 
 
 class Head:
-    """`keys` by name, without their types but for arrays. close() unmaps the file."""
+    """The head of a file. `keys` has the values by name, `kinds` their types. close() unmaps the file."""
 
     def __init__(self, path: str) -> None:
         with open(path, "rb") as file:
@@ -82,16 +82,16 @@ class Head:
         self.data.close()
 
     def elements(self, array: Array) -> tuple[Any, ...]:
-        """The numbers of an array; a short one."""
+        """Return the numbers of an array, which must be short."""
         return struct.unpack_from(f"<{array.n}{SCALARS[array.kind]}", self.data, array.at)
 
     def strings(self, array: Array, is_set: bool = False) -> Any:
-        """What llamad_gguf_strings() finds in an array of strings."""
-        found = ffi.new("llamad_strings *")
-        code = lib.llamad_gguf_strings(self._buffer, self.n_bytes, array.at, array.n, is_set, found)
+        """Return what llamad_gguf_strings() says about an array of strings, or None if it does not fit the file."""
+        summary = ffi.new("llamad_strings *")
+        code = lib.llamad_gguf_strings(self._buffer, self.n_bytes, array.at, array.n, is_set, summary)
         if code == -2:
             raise Malformed(f"has an array of {array.n:,} strings, too many for this machine's memory")
-        return found if code == 0 else None
+        return summary if code == 0 else None
 
     # --- bytes ------------------------------------------------------------------------------------------------
 
@@ -126,7 +126,7 @@ class Head:
             raise Malformed(f"has {of} with control characters")
         return name
 
-    # --- parts ------------------------------------------------------------------------------------------------
+    # --- keys and tensors -------------------------------------------------------------------------------------
 
     def _read(self) -> None:
         version, n_tensors, n_keys = self._take("IQQ", "its first 24 bytes")
@@ -163,10 +163,10 @@ class Head:
         sub, n = self._take("IQ", name)
         array = Array(sub, n, self._at)
         if sub == STRING:
-            found = self.strings(array)
-            if found is None:
+            summary = self.strings(array)
+            if summary is None:
                 raise Malformed(f"has the key {name} with {n:,} strings, which do not fit into the file")
-            size = found.end - self._at
+            size = summary.end - self._at
         elif sub in SIZES:
             size = n * SIZES[sub]
         else:
@@ -178,7 +178,7 @@ class Head:
     def _alignment(self) -> int:
         value = self.keys.get("general.alignment", ALIGNMENT)
         if self.kinds.get("general.alignment", 4) != 4 or not isinstance(value, int):
-            raise Malformed("has a general.alignment that is no uint32")
+            raise Malformed("has a general.alignment that is not a uint32")
         if not ALIGNMENT <= value <= ALIGNMENT_MAX or value & (value - 1):
             raise Malformed(
                 f"has a general.alignment of {value}: it must be a power of two from {ALIGNMENT} to {ALIGNMENT_MAX}"
@@ -186,7 +186,7 @@ class Head:
         return value
 
     def _tensor(self, i: int, alignment: int, at: int) -> int:
-        """Reads the tensor, which must be at this place behind the head; where the next one must be."""
+        """Read a tensor's entry, whose data must be at this offset; return the offset of the next one."""
         name = self._name(f"the name of tensor {i}", TENSOR_NAME_MAX)
         if name in self.tensors:
             raise Malformed(f"has the tensor {name} twice")
@@ -216,7 +216,7 @@ class Head:
 
 
 def read_head(path: str) -> Head:
-    """Raises LoadError."""
+    """Read the head of a model's file. Raises LoadError."""
     try:
         return Head(path)
     except Malformed as error:

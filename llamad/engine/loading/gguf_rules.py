@@ -1,8 +1,9 @@
-"""Finds in the head of a GGUF what llama.cpp would abort on, or llamad cannot serve: sizes, vocabulary, tensors.
+"""Checks the head of a GGUF for values on which llama.cpp would abort, or which llamad cannot serve: sizes, vocabulary,
+tensors.
 
-Runs in the opening thread, between reading the head (gguf_head.py) and llama.cpp's own reading. Repeats no check that
-llama.cpp makes with an error of its own, unless its sentence would not name the key. A rule holds for every
-architecture, or says for which.
+Runs in the opening thread, after the head is read (gguf_head.py) and before llama.cpp reads the file. It repeats no
+check for which llama.cpp reports an error itself, unless that error does not name the key. A rule applies to every
+architecture, or says to which.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ log = logging.getLogger("llamad.engine")
 
 LAYERS_MAX = 512  # LLAMA_MAX_LAYERS
 EXPERTS_MAX = 1024  # LLAMA_MAX_EXPERTS
-SIZE_MAX = 1 << 24  # of an embedding, and of heads
+SIZE_MAX = 1 << 24  # the largest embedding, and the most heads
 CONTEXT_MAX = (1 << 31) - 1
 TOKENS_MAX = 1 << 22
 TOKEN_BYTES_MAX = 1 << 16
@@ -40,16 +41,16 @@ PARTS_MAX = 1024
 
 ROPE_SCALINGS = (b"none", b"linear", b"yarn", b"longrope")
 NUMBERS, FLOAT, BOOL, INT32 = (0, 1, 2, 3, 4, 5, 10, 11), 6, 7, 5
-BYTE_TOKEN = 6  # a token's type
+BYTE_TOKEN = 6  # the type of byte tokens
 
-# Weights that are numbers of something, not factors.
+# Tensors that contain indices instead of weights.
 INTEGER_TENSORS = re.compile(r"(^|\.)(ffn_gate_tid2eid\.weight|d2t(\.weight)?|t2d(\.weight)?)$")
 STATE_TENSORS = re.compile(r"\.ssm_(conv1d(_[a-z]+)?\.weight|a|d)$")
 PART_NAME = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf", re.DOTALL)
 
 
 class _Model:
-    """The values that llama.cpp will see: the file's, but for those that --override-kv replaces."""
+    """The values that llama.cpp will see: those of the file, except for those that --override-kv replaces."""
 
     def __init__(self, head: Head, settings: Settings) -> None:
         self.head = head
@@ -66,8 +67,8 @@ class _Model:
             )
 
     def number(self, key: str, n_min: int, n_max: int, default: int | None = None) -> int | None:
-        """The architecture's value; of one for each layer the largest. None where it is not given; another type is
-        llama.cpp's to report."""
+        """Return the architecture's value, or the largest if there is one for each layer. Return None if it is not
+        given or has another type, which llama.cpp reports. Raises Malformed if it is out of range."""
         name = f"{self.arch}.{key}"
         value = self.keys.get(name, default)
         values: tuple[int, ...] = ()
@@ -76,7 +77,7 @@ class _Model:
                 return None
             if not 0 < value.n <= LAYERS_MAX:
                 raise Malformed(f"has {name} with {value.n:,} elements: 1 to {LAYERS_MAX} are possible")
-            values, n_min = self.head.elements(value), 0  # a layer may have none
+            values, n_min = self.head.elements(value), 0  # it may be 0 for some layers
         elif isinstance(value, int) and not isinstance(value, bool):
             values = (value,)
         for one in values:
@@ -85,7 +86,7 @@ class _Model:
         return max(values, default=None)
 
     def first(self, key: str) -> int | None:
-        """Of a value for each layer the first one, as llama.cpp takes it for the whole."""
+        """Return the value, or that of the first layer, which llama.cpp uses for the whole model."""
         value = self.keys.get(f"{self.arch}.{key}")
         if isinstance(value, Array):
             return (
@@ -100,7 +101,7 @@ class _Model:
 
 
 def _warn_of_arrays(model: _Model) -> None:
-    """llama.cpp does not show the values of arrays, so nobody else would notice them."""
+    """Warn about sampling defaults that are arrays, because llama.cpp does not show their values."""
     for name, value in model.keys.items():
         if name.startswith(SAMPLING_PREFIX) and isinstance(value, Array):
             log.warning("the model's %s is ignored: it is an array", name)
@@ -139,7 +140,7 @@ def _check_sizes(model: _Model) -> None:
 
 
 def _check_heads(model: _Model) -> None:
-    """Of the first layer; in the others shapes of tensors are llama.cpp's to compare."""
+    """Check the heads of the first layer; llama.cpp compares the shapes of tensors in the others."""
     n_embd, n_head, n_kv = (
         model.first(key) for key in ("embedding_length", "attention.head_count", "attention.head_count_kv")
     )
@@ -163,12 +164,12 @@ def _check_heads(model: _Model) -> None:
 
 
 def _check_rope(model: _Model, n_key: int | None, n_value: int | None) -> None:
-    """Rotated dimensions are pairs within a head."""
+    """Check that the rotated dimensions are pairs within a head."""
     sections = model.keys.get(f"{model.arch}.rope.dimension_sections")
     if isinstance(sections, Array) and sections.kind in (4, INT32) and sections.n <= LAYERS_MAX:
-        parts = model.head.elements(sections)
-        if min(parts, default=0) < 0 or not 0 < sum(parts) <= (n_key or SIZE_MAX):
-            raise Malformed(f"has {model.arch}.rope.dimension_sections of {parts}")
+        sizes = model.head.elements(sections)
+        if min(sizes, default=0) < 0 or not 0 < sum(sizes) <= (n_key or SIZE_MAX):
+            raise Malformed(f"has {model.arch}.rope.dimension_sections of {sizes}")
     elif isinstance(sections, int) and sections <= 0:
         raise Malformed(f"has {model.arch}.rope.dimension_sections of {sections}")
     n_rot = model.first("rope.dimension_count")
@@ -200,7 +201,7 @@ def _check_experts(model: _Model) -> None:
 
 
 def _array(model: _Model, key: str, kinds: tuple[int, ...], n_min: int) -> Array | None:
-    """The array, if there is one, with one of these types and at least so many elements."""
+    """Return the array, or None if there is none. Raises Malformed if it has another type or too few elements."""
     value = model.keys.get(key)
     if value is None:
         return None
@@ -228,13 +229,13 @@ def _check_vocabulary(model: _Model) -> None:
         raise Malformed("has no tokenizer.ggml.tokens: llamad needs a model with a vocabulary")
     if tokens.n > TOKENS_MAX:
         raise Malformed(f"has tokenizer.ggml.tokens with {tokens.n:,} tokens: {TOKENS_MAX:,} are possible")
-    found = model.head.strings(tokens, is_set=True)
-    if found.twice >= 0:
+    summary = model.head.strings(tokens, is_set=True)
+    if summary.twice >= 0:
         raise Malformed(
-            f"has a token in tokenizer.ggml.tokens twice: {found.twice} has the text of an earlier one"
+            f"has a token in tokenizer.ggml.tokens twice: {summary.twice} has the text of an earlier one"
         )
-    if not 0 < found.n_longest <= TOKEN_BYTES_MAX:
-        raise Malformed(f"has tokens of up to {found.n_longest:,} bytes in tokenizer.ggml.tokens")
+    if not 0 < summary.n_longest <= TOKEN_BYTES_MAX:
+        raise Malformed(f"has tokens of up to {summary.n_longest:,} bytes in tokenizer.ggml.tokens")
     _array(model, "tokenizer.ggml.scores", (FLOAT, INT32), tokens.n)
     kinds = _array(model, "tokenizer.ggml.token_type", (INT32,), tokens.n)
     if name == b"bert" and kinds is not None and _has(model.head, kinds, BYTE_TOKEN):
@@ -246,15 +247,15 @@ def _check_vocabulary(model: _Model) -> None:
         at = model.head.strings(merges).unsplit
         if at >= 0:
             raise Malformed(
-                f"has tokenizer.ggml.merges where element {at} is no two pieces with a space between"
+                f"has tokenizer.ggml.merges where element {at} is not two pieces with a space between them"
             )
     _check_templates(model)
 
 
 def _has(head: Head, array: Array, value: int) -> bool:
-    with memoryview(head.data) as raw, raw[array.at : array.at + 4 * array.n] as part:
+    with memoryview(head.data) as raw, raw[array.at : array.at + 4 * array.n] as elements:
         needle = value.to_bytes(4, "little")
-        data, at = bytes(part), -1
+        data, at = bytes(elements), -1
     while (at := data.find(needle, at + 1)) >= 0:
         if at % 4 == 0:
             return True
@@ -277,8 +278,8 @@ def _check_templates(model: _Model) -> None:
 
 
 def _check_tensors(head: Head, has_gpu: bool) -> None:
-    """Types that no operation takes. Vectors are F32, as every converter writes them: CPUs add and multiply by nothing
-    else, while GPUs also take halves."""
+    """Raise Malformed for types that no operation accepts. Vectors must be F32, as every converter writes them, because
+    CPUs add and multiply by nothing else; GPUs also accept F16 and BF16."""
     integers = (lib.GGML_TYPE_I8, lib.GGML_TYPE_I16, lib.GGML_TYPE_I32, lib.GGML_TYPE_I64, lib.GGML_TYPE_F64)
     halves = (lib.GGML_TYPE_F16, lib.GGML_TYPE_BF16) if has_gpu else ()
     for tensor in head.tensors.values():
@@ -286,7 +287,7 @@ def _check_tensors(head: Head, has_gpu: bool) -> None:
             continue
         if tensor.kind in integers:
             raise Malformed(
-                f"has the tensor {tensor.name} of type {tensor.kind}, which is no type for weights"
+                f"has the tensor {tensor.name} of type {tensor.kind}, which is not a type for weights"
             )
         is_vector = len(tensor.dims) == 1 and tensor.kind not in halves
         if is_vector or STATE_TENSORS.search(tensor.name):
@@ -297,7 +298,7 @@ def _check_tensors(head: Head, has_gpu: bool) -> None:
 
 
 def other_parts(path: str, head: Head) -> list[str]:
-    """The other files of a model in parts, by the names that llama.cpp gives them."""
+    """Return the other files of a split model, by the names that llama.cpp gives them."""
     n = head.keys.get("split.count", 0)
     if isinstance(n, Array) or not isinstance(n, int) or n <= 1:
         return []
@@ -307,16 +308,16 @@ def other_parts(path: str, head: Head) -> list[str]:
         raise LoadError(
             f"{path} is not the first part of its model; give the one that ends in -00001-of-{n:05}.gguf"
         )
-    found = PART_NAME.fullmatch(path)
-    if found is None or int(found[2]) != 1 or int(found[3]) != n:
+    match = PART_NAME.fullmatch(path)
+    if match is None or int(match[2]) != 1 or int(match[3]) != n:
         raise LoadError(
             f"{path} is the first of {n} parts of a model; name it ...-00001-of-{n:05}.gguf, as it was"
         )
-    return [f"{found[1]}-{i:05}-of-{n:05}.gguf" for i in range(2, n + 1)]
+    return [f"{match[1]}-{i:05}-of-{n:05}.gguf" for i in range(2, n + 1)]
 
 
 def parts_of(path: str) -> list[str]:
-    """All files of a model that was checked."""
+    """Return all files of a model that was checked."""
     head = read_head(path)
     try:
         return [path, *other_parts(path, head)]
@@ -327,8 +328,8 @@ def parts_of(path: str) -> list[str]:
 def check_gguf(
     settings: Settings, has_gpu: Callable[[], bool], on_vocabulary: Callable[[], None] = lambda: None
 ) -> None:
-    """Calls `on_vocabulary` once the vocabulary can be read without harm, and only then asks for a GPU, which takes
-    long. Raises LoadError with a sentence that names what is wrong."""
+    """Check all files of the model. Call `on_vocabulary` once the vocabulary is safe to read, and only then `has_gpu`,
+    which takes long. Raises LoadError with a sentence that names what is wrong."""
     path = settings.model
     head = read_head(path)
     try:
@@ -346,15 +347,15 @@ def check_gguf(
         raise error.at(path) from None
     finally:
         head.close()
-    for part in parts:
-        if not os.path.exists(part):
+    for file in parts:
+        if not os.path.exists(file):
             raise LoadError(
-                f"{path} is one of {len(parts) + 1} parts of a model, and {part} is missing; put it there"
+                f"{path} is one of {len(parts) + 1} parts of a model, and {file} is missing; put it there"
             )
-        head = read_head(part)
+        head = read_head(file)
         try:
             _check_tensors(head, has_gpu())
         except Malformed as error:
-            raise error.at(part) from None
+            raise error.at(file) from None
         finally:
             head.close()

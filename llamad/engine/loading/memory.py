@@ -1,4 +1,4 @@
-"""Tells what memory there is, and sizes that follow from the flags: cells, the physical batch, prompts in host memory.
+"""Measures free memory, and computes sizes that follow from the flags: cells, physical batch, prompts in host memory.
 
 Runs in the loader thread. Changes nothing; engine/fit/ decides what fits.
 """
@@ -15,15 +15,15 @@ from llamad.flags.settings import Settings
 # llama.cpp rounds a slot's context up to this many cells.
 CELLS_STEP = 256
 
-# Default physical batch size. On a GPU, launching a graph's kernels takes longer than computing 512 tokens; above 1,024
-# it gets no faster.
+# The default physical batch size. On a GPU, launching a graph's kernels takes longer than computing 512 tokens; batches
+# above 1,024 tokens are no faster.
 UBATCH = 512
 UBATCH_DEVICE = 1024
-# Prompt tokens of a step that may give their logits: PROMPT_OUTPUTS_MAX of engine/scheduler/plan.pxd.
+# The most prompt tokens of a step that may have logits: PROMPT_OUTPUTS_MAX of engine/scheduler/plan.pxd.
 PROMPT_OUTPUTS = 64
-# What must stay free on a GPU for a larger batch than UBATCH: llama.cpp also allocates while it runs.
+# The bytes that must stay free on a GPU for a larger batch than UBATCH, because llama.cpp also allocates while it runs.
 SPARE_BYTES = 2 << 30
-# For context checkpoints with --cache-ram 0.
+# The limit on context checkpoints with --cache-ram 0.
 CHECKPOINT_BYTES_MAX = 1 << 30
 
 
@@ -37,7 +37,7 @@ def meta(handle: Any, key: str) -> str | None:
 
 
 def head_size(handle: Any, which: str) -> int:
-    """Elements of one head's K ("k") or V ("v")."""
+    """Return the elements of one head's K ("k") or V ("v")."""
     arch = meta(handle, "general.architecture") or ""
     named = meta(handle, f"{arch}.attention.{'key' if which == 'k' else 'value'}_length")
     if named is not None and named.isdigit():
@@ -46,7 +46,7 @@ def head_size(handle: Any, which: str) -> int:
 
 
 def context_cells(settings: Settings, n_ctx_train: int) -> int:
-    """Cells of the whole cache, as llama.cpp will allocate it."""
+    """Return the cells of the whole cache, as llama.cpp will allocate it."""
     n_ctx = settings.n_ctx or n_ctx_train
     if settings.kv_unified:
         return -(-n_ctx // CELLS_STEP) * CELLS_STEP
@@ -59,7 +59,7 @@ def window_cells(n_ctx: int, n_swa: int, n_slots: int, n_ubatch: int) -> int:
 
 
 def layer_bytes(settings: Settings, n_k: int, n_v: int) -> int:
-    """Bytes of one layer of one cell."""
+    """Return the bytes of one layer of one cell."""
     kinds = (
         getattr(lib, f"GGML_TYPE_{name.upper()}") for name in (settings.cache_type_k, settings.cache_type_v)
     )
@@ -67,43 +67,43 @@ def layer_bytes(settings: Settings, n_k: int, n_v: int) -> int:
 
 
 def cell_bytes(settings: Settings, handle: Any) -> int:
-    """Bytes of one cell of the cache, over all layers."""
+    """Return the bytes of one cell of the cache, over all layers."""
     n_k, n_v = (lib.llama_model_n_head_kv(handle) * head_size(handle, which) for which in "kv")
     return int(lib.llama_model_n_layer(handle) * layer_bytes(settings, n_k, n_v))
 
 
 def ubatch(settings: Settings) -> int:
-    """The physical batch size, regardless of the device."""
-    wanted = {-1: UBATCH, 0: settings.n_batch}.get(settings.n_ubatch, settings.n_ubatch)
-    return min(wanted, settings.n_batch)
+    """Return the physical batch size, regardless of the device."""
+    n = {-1: UBATCH, 0: settings.n_batch}.get(settings.n_ubatch, settings.n_ubatch)
+    return min(n, settings.n_batch)
 
 
 def n_outputs(settings: Settings) -> int:
-    """Return the rows of logits that a step may have, for which llama.cpp keeps memory: one for each slot, and those of
-    prompts whose probabilities are asked for."""
+    """Return how many rows of logits a step may have, for which llama.cpp keeps memory: one for each slot, and those of
+    prompts whose probabilities are requested."""
     return min(settings.n_batch, settings.n_parallel + PROMPT_OUTPUTS)
 
 
 def device_ubatch(settings: Settings, handle: Any, n_unloaded: int = 0) -> int:
-    """The same on a GPU: larger, if it is not set and there is memory. `n_unloaded`: bytes of weights that will be
-    there, but are not yet."""
-    found = gpus(settings)
-    if settings.n_ubatch >= 0 or not found or not settings.kv_offload:
+    """Return the physical batch size on a GPU: larger, if the flags do not set it and there is memory. `n_unloaded` are
+    the bytes of weights that are not there yet."""
+    free = gpus(settings)
+    if settings.n_ubatch >= 0 or not free or not settings.kv_offload:
         return ubatch(settings)
     # llama.cpp reserves memory for logits, on one GPU, and for attention unless it is fused.
     n_vocab = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(handle))
-    needed = n_outputs(settings) * n_vocab * 4 + (n_unloaded + sum(estimate(settings, handle))) // len(found)
+    needed = n_outputs(settings) * n_vocab * 4 + (n_unloaded + sum(estimate(settings, handle))) // len(free)
     if settings.flash_attn == "off":
         n_cells = context_cells(settings, lib.llama_model_n_ctx_train(handle))
         n_cells = n_cells if settings.kv_unified else n_cells // settings.n_parallel
         needed += UBATCH_DEVICE * lib.llama_model_n_head(handle) * n_cells * 4
-    if min(found.values()) - needed < SPARE_BYTES:
+    if min(free.values()) - needed < SPARE_BYTES:
         return ubatch(settings)
     return min(UBATCH_DEVICE, settings.n_batch)
 
 
 def estimate(settings: Settings, handle: Any) -> tuple[int, int]:
-    """(KV cache, buffers) in bytes. Recurrent states and compute buffers are rounded guesses."""
+    """Return the bytes of the KV cache and of the buffers. Recurrent states and compute buffers are rough guesses."""
     n_cells = context_cells(settings, lib.llama_model_n_ctx_train(handle))
     n_vocab = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(handle))
     outputs = settings.n_parallel * n_vocab * 4
@@ -112,7 +112,7 @@ def estimate(settings: Settings, handle: Any) -> tuple[int, int]:
 
 
 def host_free() -> int:
-    """Bytes this process may still allocate: the machine's, and those of its cgroups if one limits it."""
+    """Return the bytes that this process may still allocate: those of the machine, or fewer if a cgroup limits it."""
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     try:
         with open("/proc/meminfo", encoding="ascii") as file:
@@ -130,27 +130,27 @@ def cache_ram_bytes(settings: Settings) -> int:
         return int(settings.grp_attn_n == 1) << 62
     if settings.cache_ram == 0 or settings.grp_attn_n > 1:
         return 0
-    wanted = settings.cache_ram << 20
-    return min(wanted, max(0, host_free() // 2))
+    return min(settings.cache_ram << 20, max(0, host_free() // 2))
 
 
 def checkpoint_bytes(settings: Settings) -> int:
-    """Bytes for context checkpoints: half of --cache-ram, in which they count; without it, a share of what is free."""
+    """Return the bytes for context checkpoints: half of --cache-ram, which includes them; without it, a share of the
+    free memory."""
     if settings.cache_ram == 0:
         return min(CHECKPOINT_BYTES_MAX, max(0, host_free() // 4))
     return cache_ram_bytes(settings) // 2
 
 
 def has_gpu() -> bool:
-    """llama.cpp's own llama_supports_gpu_offload() is true for every build with RPC."""
+    """Return whether there is a GPU. llama.cpp's own llama_supports_gpu_offload() is true for every build with RPC."""
     kinds = (lib.GGML_BACKEND_DEVICE_TYPE_GPU, lib.GGML_BACKEND_DEVICE_TYPE_IGPU)
     devices = [lib.ggml_backend_dev_get(i) for i in range(lib.ggml_backend_dev_count())]
     return any(lib.ggml_backend_dev_type(device) in kinds for device in devices)
 
 
 def computes(settings: Settings, handle: Any) -> bool:
-    """Whether a GPU dominates the time of a step, for which nearly all of the model must be on it; and on this machine,
-    since over a network nothing arrives in microseconds, and rows of logits not in one piece."""
+    """Return whether a GPU dominates the time of a step. Nearly all of the model must be on it, and it must be in this
+    machine: over a network nothing arrives in microseconds, and a row of logits does not arrive at once."""
     return bool(
         has_gpu()
         and not settings.rpc
@@ -162,8 +162,8 @@ def computes(settings: Settings, handle: Any) -> bool:
 
 
 def gpus(settings: Settings) -> dict[str, int]:
-    """The GPUs in use, and the bytes free on each."""
-    found: dict[str, int] = {}
+    """Return the GPUs in use, and the free bytes of each."""
+    free_bytes: dict[str, int] = {}
     for i in range(lib.ggml_backend_dev_count()):
         device = lib.ggml_backend_dev_get(i)
         name = ffi.string(lib.ggml_backend_dev_name(device)).decode()
@@ -173,5 +173,5 @@ def gpus(settings: Settings) -> dict[str, int]:
             continue
         free, total = ffi.new("size_t *"), ffi.new("size_t *")
         lib.ggml_backend_dev_memory(device, free, total)
-        found[name] = free[0]
-    return found
+        free_bytes[name] = free[0]
+    return free_bytes

@@ -1,4 +1,4 @@
-"""Owns a loaded model and its contexts: llama.cpp's parameters from settings, and the model's metadata.
+"""A loaded model and its contexts: makes llama.cpp's parameters from the settings, and reads the model's metadata.
 
 load() runs in the engine's main thread; everything is read-only afterwards.
 """
@@ -24,8 +24,8 @@ CTX_SLOT_MIN = 8
 
 
 class LoadedModel:
-    """An open model with a context for generation, one for embeddings, or both. close() frees everything; the threads
-    of engine and embedder must have ended before."""
+    """An open model with a context for generation, one for embeddings, or both. close() frees everything; the engine's
+    and the embedder's threads must have ended before."""
 
     def __init__(
         self,
@@ -41,13 +41,13 @@ class LoadedModel:
     ) -> None:
         self._handle = handle
         self._path = settings.model
-        self._context = context  # None: a model that cannot generate
+        self._context = context  # None: the model cannot generate
         self.info = info
         self.vocab = vocab
         self.vectors = vectors
-        self.pools = pools  # of every context; None: llama.cpp's own threads
+        self.pools = pools  # the thread pools of every context; None: llama.cpp's own threads
         self.adapters = list(adapters)
-        self.warnings = warnings  # of flags without effect here
+        self.warnings = warnings  # about flags that have no effect here
         self.has_device = memory.computes(settings, handle)
         if context is None:
             assert vectors is not None
@@ -58,23 +58,24 @@ class LoadedModel:
             raw = lib.llamad_context_get(context)
             self.n_ctx = lib.llama_n_ctx(raw)
             self.n_ctx_slot = self.n_ctx if settings.kv_unified else lib.llama_n_ctx_seq(raw)
-            # Shared by the slots; 0: each has its own. A recurrent model has a state for each slot, and no cells.
+            # Cells that the slots share; 0: each slot has its own. A recurrent model has a state for each slot, and no
+            # cells.
             is_shared = settings.kv_unified and not lib.llama_model_is_recurrent(handle)
             self.n_cells = self.n_ctx if is_shared else 0
             self.n_row = lib.llama_model_n_embd_inp(handle)  # floats of an input embedding
             self.n_batch = lib.llama_n_batch(raw)
             self.n_ubatch = lib.llama_n_ubatch(raw)
-            # A state that cannot be truncated to a prefix cannot be copied to another sequence either.
+            # A state that cannot be truncated to a prefix cannot be shared with another sequence either.
             self.can_share = not (lib.llama_model_is_recurrent(handle) or lib.llama_model_is_hybrid(handle))
-            # Also with --swa-full: a restored state has only the window.
+            # Set even with --swa-full, because a restored state has only the window.
             self.n_swa = lib.llama_model_n_swa(handle)
-            # To go back to an earlier token. Self-extend moves what they are of.
             is_short = self.n_swa > 0 and not settings.swa_full
-            # Shared by the slots as well; 0: there is none, or each has its own.
+            # Cells of a sliding window that the slots share; 0: there is none, or each slot has its own.
             self.n_window = 0
             if is_short and self.n_cells:
                 n_slots = settings.n_parallel
                 self.n_window = memory.window_cells(self.n_ctx, self.n_swa, n_slots, self.n_ubatch)
+            # Checkpoints are needed to go back to an earlier token. Self-extend moves the tokens that they refer to.
             self.needs_checkpoints = (is_short or not self.can_share) and settings.grp_attn_n == 1
             self.n_ctx_slot = min(self.n_ctx_slot, settings.kv_unified_per_slot or self.n_ctx_slot)
 
@@ -83,7 +84,7 @@ class LoadedModel:
         return self._context is not None
 
     def description(self) -> Loaded:
-        """What the front must know to serve it."""
+        """Return what the front must know to serve the model."""
         vectors = self.vectors
         return Loaded(
             info=self.info,
@@ -97,11 +98,11 @@ class LoadedModel:
         )
 
     def open_adapter(self, path: str, number: int) -> AdapterInfo:
-        """Any thread. Raises FileRefused, and then nothing has changed."""
+        """Open a LoRA adapter; any thread. If it raises FileRefused, nothing has changed."""
         return adapters.open_adapter(self._handle, self._path, path, number)
 
     def suppressed_tokens(self) -> list[int]:
-        """That this model must never produce."""
+        """Return the tokens that this model must never produce."""
         n = ffi.new("int32_t *")
         tokens = lib.llama_vocab_get_suppress_tokens(lib.llama_model_get_vocab(self._handle), n)
         return [tokens[i] for i in range(n[0])] if tokens != ffi.NULL else []
@@ -167,7 +168,7 @@ def _no_generation(settings: Settings) -> LoadError:
 
 
 def _check(settings: Settings, handle: Any) -> None:
-    """Rejects what cannot work, or would make llama.cpp abort."""
+    """Raise LoadError for settings that cannot work, or would make llama.cpp abort."""
     if lib.llama_model_has_encoder(handle) or not lib.llama_model_has_decoder(handle):
         raise LoadError(
             f"{settings.model} is an encoder-decoder model (T5 and the like), which llamad does not support;"
@@ -195,7 +196,7 @@ def _check(settings: Settings, handle: Any) -> None:
 
 
 def _check_generation(settings: Settings, handle: Any) -> None:
-    """The same for the context for generation."""
+    """Raise LoadError for settings with which the context for generation cannot work, or would make llama.cpp abort."""
     if settings.n_parallel > settings.n_batch:
         raise LoadError(
             f"--batch-size {settings.n_batch} is smaller than --parallel {settings.n_parallel}:"
@@ -229,9 +230,9 @@ def _text(value: Any) -> str:
 
 
 def _sampling(handle: Any) -> dict[str, str]:
-    """The sampling defaults in the file's metadata."""
-    found = {name: memory.meta(handle, SAMPLING_PREFIX + name) for name in SAMPLING_KEYS}
-    return {name: text[:SAMPLING_TEXT_MAX] for name, text in found.items() if text is not None}
+    """Return the sampling defaults in the file's metadata."""
+    texts = {name: memory.meta(handle, SAMPLING_PREFIX + name) for name in SAMPLING_KEYS}
+    return {name: text[:SAMPLING_TEXT_MAX] for name, text in texts.items() if text is not None}
 
 
 def _info(settings: Settings, handle: Any) -> ModelInfo:
@@ -256,7 +257,7 @@ def _info(settings: Settings, handle: Any) -> ModelInfo:
         eos=lib.llama_vocab_eos(vocab),
         eot=lib.llama_vocab_eot(vocab),
         add_bos=lib.llama_vocab_get_add_bos(vocab),
-        nl=nl if 0 <= nl < n_vocab else -1,  # vocabularies without a newline name a token they do not have
+        nl=nl if 0 <= nl < n_vocab else -1,  # without a newline token, llama.cpp may return an invalid one
         sep=lib.llama_vocab_sep(vocab),
         add_eos=lib.llama_vocab_get_add_eos(vocab),
         add_sep=lib.llama_vocab_get_add_sep(vocab),
@@ -300,7 +301,7 @@ def _open_context(settings: Settings, handle: Any, n_threads: int, is_survey: bo
 
 
 def _unbinding_limit(settings: Settings, context: Any) -> list[str]:
-    """A warning, where slots never reach their limit."""
+    """Return a warning if the slots can never reach --kv-unified-per-slot."""
     raw = lib.llamad_context_get(context)
     n_slot = lib.llama_n_ctx(raw) if settings.kv_unified else lib.llama_n_ctx_seq(raw)
     if settings.kv_unified_per_slot <= n_slot:
@@ -325,8 +326,8 @@ def _open_vectors(settings: Settings, handle: Any, n_threads: int) -> Vectors:
 def open_contexts(
     settings: Settings, handle: Any, n_threads: int, is_survey: bool = False
 ) -> tuple[Any, Vectors | None]:
-    """Return the context for generation, None for a model that cannot generate, and that for embeddings, if the flags
-    enable them. Raises LoadError."""
+    """Return the context for generation, which is None if the model cannot generate, and the one for embeddings, if the
+    flags enable them. Raises LoadError."""
     _check(settings, handle)
     second = _open_vectors(settings, handle, n_threads) if settings.wants_vectors else None
     if second is not None and second.is_encoder:
@@ -340,9 +341,9 @@ def open_contexts(
 
 
 def load(settings: Settings, n_threads: int, loading: Loading, is_survey: bool = False) -> LoadedModel:
-    """Open the model and its contexts, for a survey without memory. If it raises LoadError, it has freed everything."""
-    wanted = thread_pools.pools(settings, n_threads)
-    pools, warnings = thread_pools.permitted(wanted) if wanted is not None else (None, [])
+    """Open the model and its contexts; a survey allocates nothing. If it raises LoadError, it has freed everything."""
+    requested = thread_pools.pools(settings, n_threads)
+    pools, warnings = thread_pools.permitted(requested) if requested is not None else (None, [])
     handle = open_model(settings, n_threads, loading, is_survey)
     context, second = None, None
     try:

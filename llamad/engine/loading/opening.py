@@ -1,4 +1,4 @@
-"""Opens the model file: llama.cpp's parameters from settings, and the progress of the load."""
+"""Opens the model file: makes llama.cpp's parameters from the settings, and shows the progress of the load."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Loading:
     def __init__(self) -> None:
         self._state = ffi.new("llamad_load_state *")
         self._state.permille = -1
-        self.is_vetted = False  # the file was checked
+        self.is_vetted = False  # set once the file is checked
 
     @property
     def permille(self) -> int:
-        """-1 until the vocabulary is known to be harmless to read."""
+        """Return the progress in thousandths, or -1 until the vocabulary is known to be safe to read."""
         return int(self._state.permille)
 
     def begin(self) -> None:
@@ -38,8 +38,8 @@ class Loading:
 
 
 def add_workers(endpoints: Sequence[str]) -> None:
-    """The devices of RPC workers become this process's. They must have been probed: llama.cpp aborts on anything else.
-    Raises LoadError."""
+    """Add the devices of RPC workers to this process. The workers must have been probed, because llama.cpp aborts if
+    one cannot be used. Raises LoadError."""
     for endpoint in endpoints:
         if lib.llamad_rpc_add(endpoint.encode()) < 1:
             reason = ffi.string(lib.llamad_last_error()).decode(errors="replace")
@@ -48,7 +48,7 @@ def add_workers(endpoints: Sequence[str]) -> None:
 
 @cache
 def _open_backend(numa: str | None, workers: tuple[str, ...]) -> None:
-    """Once for a process: llama.cpp would add the workers' devices again."""
+    """Open llama.cpp's backends once per process, because a second call would add the workers' devices again."""
     lib.llama_backend_init()
     strategies = {
         "distribute": lib.GGML_NUMA_STRATEGY_DISTRIBUTE,
@@ -61,10 +61,10 @@ def _open_backend(numa: str | None, workers: tuple[str, ...]) -> None:
 
 
 def _devices(names: tuple[str, ...]) -> Any:
-    """A NULL-terminated list, or NULL for all devices."""
+    """Return a NULL-terminated list of devices, or NULL for all devices."""
     if not names:
         return ffi.NULL
-    found = []
+    devices = []
     for name in names if names != ("none",) else ():
         device = lib.ggml_backend_dev_by_name(name.encode())
         if device == ffi.NULL:
@@ -73,8 +73,8 @@ def _devices(names: tuple[str, ...]) -> Any:
                 for i in range(lib.ggml_backend_dev_count())
             ]
             raise LoadError(f"--device {name}: there is no such device; this machine has {', '.join(known)}")
-        found.append(device)
-    return ffi.new("ggml_backend_dev_t[]", [*found, ffi.NULL])
+        devices.append(device)
+    return ffi.new("ggml_backend_dev_t[]", [*devices, ffi.NULL])
 
 
 def _load_mode(settings: Settings) -> int:
@@ -103,11 +103,11 @@ def vet(settings: Settings, loading: Loading) -> None:
 
 
 def open_model(settings: Settings, n_threads: int, loading: Loading, is_survey: bool = False) -> Any:
-    """Return the model's handle. A survey's has no weights: it can make contexts, which then allocate
-    nothing, but not compute. Raises LoadError."""
+    """Return the model's handle. The model of a survey has no weights: its contexts allocate nothing and cannot
+    compute. Raises LoadError."""
     if not loading.is_vetted:
         vet(settings, loading)
-    # What the parameters point to is kept alive until llama.cpp has read it.
+    # The variables keep alive what the parameters point to, until llama.cpp has read it.
     params = lib.llama_model_default_params()
     params.devices = devices = _devices(settings.devices)
     params.n_gpu_layers = settings.n_gpu_layers

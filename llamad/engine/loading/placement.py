@@ -1,4 +1,4 @@
-"""Decides which tensors are not placed by llama.cpp's default: those of the flags, and the token embedding table.
+"""Decides which tensors are not placed as llama.cpp does by default: those of the flags, and the token embedding table.
 
 Runs in the opening thread, before the model is loaded, so it must import little.
 """
@@ -15,8 +15,8 @@ from llamad.flags.settings import Settings
 EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
 DENSE = r"\.ffn_(up|down|gate)\."
 
-# llama.cpp keeps the token embedding table on the CPU: every step then begins with a graph split that runs there, and
-# waits for its rows to be copied. On the GPU a step has one split. The numbers are the same either way.
+# llama.cpp keeps the token embedding table on the CPU. Every step then begins with a graph split that runs there, and
+# waits until its embeddings are copied. With the table on the GPU, a step has one split. The results are the same.
 INPUTS = r"^(token_embd|token_types|position_embd)\.weight$"
 
 
@@ -25,7 +25,7 @@ class Unplaced(Exception):
 
 
 class Placing:
-    """llama.cpp's list of patterns and what it points to; must live until the model is loaded."""
+    """llama.cpp's list of patterns, and what it points to. It must live until the model is loaded."""
 
     def __init__(self, rows: list[tuple[str, Any]]) -> None:
         self._patterns = [ffi.new("char[]", pattern.encode()) for pattern, _ in rows]
@@ -36,17 +36,17 @@ class Placing:
 
 
 def patterns(settings: Settings) -> list[tuple[str, str]]:
-    """The flags' overrides: (pattern, buffer), in the order in which llama.cpp tries them."""
-    found: list[tuple[str, str]] = list(settings.override_tensor)
+    """Return the overrides of the flags: (pattern, buffer), in the order in which llama.cpp tries them."""
+    overrides: list[tuple[str, str]] = list(settings.override_tensor)
     if settings.cpu_moe:
-        found.append((EXPERTS, "CPU"))
-    found += [(rf"blk\.{i}{EXPERTS}", "CPU") for i in range(settings.n_cpu_moe)]
-    found += [(rf"blk\.{i}{DENSE}", "CPU") for i in range(settings.n_cpu_ffn)]
-    return found
+        overrides.append((EXPERTS, "CPU"))
+    overrides += [(rf"blk\.{i}{EXPERTS}", "CPU") for i in range(settings.n_cpu_moe)]
+    overrides += [(rf"blk\.{i}{DENSE}", "CPU") for i in range(settings.n_cpu_ffn)]
+    return overrides
 
 
 def placing(settings: Settings) -> Placing:
-    """Raises Unplaced."""
+    """Return all overrides in llama.cpp's form. Raises Unplaced."""
     buffers = _buffers()
     rows = []
     for pattern, buffer in patterns(settings):
@@ -62,17 +62,17 @@ def placing(settings: Settings) -> Placing:
 
 
 def _buffers() -> dict[str, Any]:
-    found = {}
+    buffers = {}
     for i in range(lib.ggml_backend_dev_count()):
         buffer = lib.ggml_backend_dev_buffer_type(lib.ggml_backend_dev_get(i))
         if buffer != ffi.NULL:
-            found[ffi.string(lib.ggml_backend_buft_name(buffer)).decode()] = buffer
-    return found
+            buffers[ffi.string(lib.ggml_backend_buft_name(buffer)).decode()] = buffer
+    return buffers
 
 
 def _inputs_device(settings: Settings) -> Any:
-    """The GPU for the token embedding table, or None: it must be the only one and compute everything. llama.cpp cannot
-    tell what an RPC worker's can look up."""
+    """Return the GPU for the token embedding table, or None. It must be the only GPU and compute everything. llama.cpp
+    cannot tell which types an RPC worker's device can look up."""
     if settings.llama_api_only or settings.rpc or settings.inputs_on_device is False:
         return None
     gpus = memory.gpus(settings)
@@ -83,12 +83,12 @@ def _inputs_device(settings: Settings) -> Any:
     shape = ffi.new("llamad_gguf_shape *")
     if lib.llamad_gguf_shape_of(os.fsencode(settings.model), device, shape) != 0:
         return None
-    is_wanted = settings.inputs_on_device or fits(settings, shape, free)
-    return device if shape.device_looks_up and is_wanted else None
+    goes_there = settings.inputs_on_device or fits(settings, shape, free)
+    return device if shape.device_looks_up and goes_there else None
 
 
 def fits(settings: Settings, shape: Any, free: int) -> bool:
-    """Whether the whole model goes to the GPU and leaves enough memory free there for the table."""
+    """Return whether the whole model goes to the GPU and leaves enough memory free there for the table."""
     if 0 <= settings.n_gpu_layers <= shape.n_layer:
         return False
     n_head = max(1, shape.n_head)

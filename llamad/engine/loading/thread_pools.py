@@ -1,7 +1,7 @@
-"""Owns the placement of compute threads: thread pools with CPU masks, priority and polling, from the flags. Without
-such a flag there are none, and llama.cpp's threads run as the system likes.
+"""The placement of compute threads: thread pools with CPU masks, priority and polling, from the flags. Without such a
+flag there are none, and the system places llama.cpp's threads.
 
-attach() runs in the engine's main thread; bind_caller() in each thread that computes, before its first decode.
+attach() runs in the engine's main thread; bind_caller() runs in each thread that computes, before its first decode.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from llamad._llama import ffi, lib
 from llamad.flags.settings import Settings
 from llamad.protocol.errors import LoadError
 
-POLL = 50  # ggml's own
-# The real-time priorities that ggml asks Linux for, by --prio.
+POLL = 50  # ggml's default
+# The real-time priorities that ggml requests from Linux, by --prio.
 _FIFO = {1: 40, 2: 80, 3: 90}
 
 
 class Pool(msgspec.Struct, frozen=True):
-    """The threads of one kind of step. `cpus` empty: any."""
+    """The threads of one kind of step. If `cpus` is empty, they may run on any CPU."""
 
     n_threads: int
     cpus: tuple[int, ...]
@@ -37,24 +37,25 @@ class Pool(msgspec.Struct, frozen=True):
         return not self.cpus and self.prio == 0 and self.poll == POLL
 
     def params(self) -> Any:
-        found = ffi.new("struct ggml_threadpool_params *")
-        lib.ggml_threadpool_params_init(found, self.n_threads)
+        params = ffi.new("struct ggml_threadpool_params *")
+        lib.ggml_threadpool_params_init(params, self.n_threads)
         for cpu in self.cpus:
-            found.cpumask[cpu] = True
-        found.strict_cpu, found.prio, found.poll = self.is_strict, self.prio, self.poll
-        found.paused = True  # else making it would bind the thread that makes it
-        return found
+            params.cpumask[cpu] = True
+        params.strict_cpu, params.prio, params.poll = self.is_strict, self.prio, self.poll
+        params.paused = True  # otherwise creating the pool would bind the calling thread
+        return params
 
 
 class Pools(msgspec.Struct, frozen=True):
-    """`decode` for steps of one token, `batch` for all others."""
+    """The pool `decode` is for steps of one token, `batch` for all others."""
 
     decode: Pool
     batch: Pool
 
 
 def pools(settings: Settings, n_threads: int) -> Pools | None:
-    """None: the flags ask for nothing. Raises LoadError for CPUs that this process may not use."""
+    """Return the pools that the flags request, or None if there are none. Raises LoadError for CPUs that this process
+    may not use."""
 
     def other(value: int | None, default: int) -> int:
         return default if value is None else value
@@ -78,18 +79,19 @@ def pools(settings: Settings, n_threads: int) -> Pools | None:
 
 
 def _cpus(mask: tuple[int, ...], span: tuple[int, ...], flags: str) -> tuple[int, ...]:
-    wanted, allowed = {*mask, *span}, os.sched_getaffinity(0)
-    if wanted and not wanted & allowed:
+    requested, allowed = {*mask, *span}, os.sched_getaffinity(0)
+    if requested and not requested & allowed:
         shown = ", ".join(map(str, sorted(allowed)))
         raise LoadError(f"{flags} name none of the CPUs that this process may use: {shown}")
-    return tuple(sorted(wanted & allowed))
+    return tuple(sorted(requested & allowed))
 
 
-def permitted(wanted: Pools) -> tuple[Pools | None, list[str]]:
-    """Without what this system or this build refuses, and why each: ggml would try again at every step."""
-    found: list[Pool] = []
+def permitted(requested: Pools) -> tuple[Pools | None, list[str]]:
+    """Return the pools without what this system or this build refuses, and the reasons. ggml would try it again at
+    every step."""
+    allowed: list[Pool] = []
     refusals: dict[str, None] = {}
-    for pool in (wanted.decode, wanted.batch):
+    for pool in (requested.decode, requested.batch):
         if pool.prio in _FIFO and not _may_be_realtime(_FIFO[pool.prio]):
             refusals[
                 f"--prio {pool.prio} has no effect: it needs CAP_SYS_NICE, or an RLIMIT_RTPRIO of {_FIFO[pool.prio]}"
@@ -100,8 +102,8 @@ def permitted(wanted: Pools) -> tuple[Pools | None, list[str]]:
                 f"--poll {pool.poll} has no effect: this llama.cpp's threads are OpenMP's; see OMP_WAIT_POLICY"
             ] = None
             pool = msgspec.structs.replace(pool, poll=POLL)
-        found.append(pool)
-    pools = None if all(pool.is_plain for pool in found) else Pools(*found)
+        allowed.append(pool)
+    pools = None if all(pool.is_plain for pool in allowed) else Pools(*allowed)
     return pools, list(refusals)
 
 
@@ -115,18 +117,18 @@ def _may_be_realtime(priority: int) -> bool:
         except OSError:
             done.append(False)
 
-    thread = threading.Thread(target=tried)  # which keeps it
+    thread = threading.Thread(target=tried)  # a new thread, because the priority stays
     thread.start()
     thread.join()
     return done == [True]
 
 
-def attach(context: Any, wanted: Pools | None) -> None:
-    """Raises LoadError."""
-    if wanted is None:
+def attach(context: Any, pools: Pools | None) -> None:
+    """Give a context its thread pools. Raises LoadError."""
+    if pools is None:
         return
-    one = wanted.decode.params()
-    two = wanted.batch.params() if wanted.batch != wanted.decode else ffi.NULL
+    one = pools.decode.params()
+    two = pools.batch.params() if pools.batch != pools.decode else ffi.NULL
     if lib.llamad_context_pools(context, one, two) != 0:
         raise LoadError(
             "llama.cpp could not make its thread pools; leave out --cpu-mask, --prio and the like"
@@ -134,7 +136,7 @@ def attach(context: Any, wanted: Pools | None) -> None:
 
 
 def bind_caller(pool: Pool | None) -> None:
-    """Places the calling thread where it computes alone: ggml with OpenMP places only teams."""
+    """Place the calling thread if it computes alone, because ggml with OpenMP only places teams of threads."""
     if pool is None or pool.n_threads > 1:
         return
     if pool.cpus:
@@ -147,7 +149,7 @@ def bind_caller(pool: Pool | None) -> None:
 
 @contextmanager
 def restored() -> Iterator[None]:
-    """The calling thread computes within, and is as it was afterwards: ggml leaves it bound."""
+    """Restore the placement of the calling thread after it has computed, because ggml leaves it bound."""
     cpus, policy, param = os.sched_getaffinity(0), os.sched_getscheduler(0), os.sched_getparam(0)
     try:
         yield

@@ -1,1 +1,1 @@
-"""What a slot has of a prompt without prefilling it: prefixes, checkpoints, copies. Engine thread."""
+"""Finds what a slot need not prefill of a prompt: prefixes, checkpoints, copies. Runs in the engine thread."""

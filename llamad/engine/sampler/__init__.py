@@ -1,1 +1,1 @@
-"""The sampler chain: llama.cpp's arithmetic over rows of logits. Sampler threads."""
+"""The sampler chain: llama.cpp's arithmetic over rows of logits. Runs in the sampler threads."""

@@ -1,1 +1,1 @@
-"""What goes into the next batch: decode tokens, prefill chunks, padding. Engine thread."""
+"""Decides what goes into the next batch: decode tokens, prefill chunks, padding. Runs in the engine thread."""

@@ -1,1 +1,1 @@
-"""The engine's whole state, and the decode that is made for its side effect alone. Engine thread."""
+"""The engine's whole state, and decodes that are made only for their side effects. Runs in the engine thread."""

@@ -1,1 +1,1 @@
-"""A fake llama.cpp for tests. Not in the wheel."""
+"""A fake llama.cpp for tests. It is not in the wheel."""

@@ -1,1 +1,1 @@
-"""The threads beside the engine thread: sampling, grammars, and arriving rows of logits."""
+"""The helper threads of the engine thread: for sampling, grammars, and arriving rows of logits."""

@@ -12,7 +12,7 @@ from support.models.tiny_model import write_tiny
 from llamad.engine.fit import plan as fit
 from llamad.engine.fit.bound import margins_of
 from llamad.engine.fit.measure import Device, Measurer, Shape
-from llamad.engine.fit.plan import Kept, Planner, UnfitLoadError, told, with_choice
+from llamad.engine.fit.plan import Kept, Planner, UnfitLoadError, summary, with_choice
 from llamad.engine.fit.search import Choice, Share
 from llamad.engine.fit.usage import Usage, Use
 from llamad.engine.loading import memory
@@ -53,7 +53,7 @@ def test_a_small_model_is_not_measured(tiny):
     plan = planned(model=tiny)
     assert plan.usage is None
     assert not plan.is_changed
-    assert told(plan) == ""
+    assert summary(plan) == ""
 
 
 def test_a_context_of_a_million_tokens_shrinks_to_the_memory(long, host):
@@ -61,7 +61,7 @@ def test_a_context_of_a_million_tokens_shrinks_to_the_memory(long, host):
     plan = planned(model=long)
     assert 4096 <= plan.settings.n_ctx < 1 << 20
     assert plan.usage.host.total <= 176 * MIB
-    line = told(plan)
+    line = summary(plan)
     assert f"a context of {plan.settings.n_ctx} tokens (the model has 1048576)" in line
     assert "\n" not in line
 
@@ -214,7 +214,7 @@ def test_a_smaller_gpu_gets_a_smaller_context_then_fewer_layers(paper):
     plan = paper(free=(4.0,))
     assert plan.settings.n_ctx == 4096
     assert 0 < plan.settings.n_gpu_layers < 17
-    assert "of 17 layers" in told(plan)
+    assert "of 17 layers" in summary(plan)
 
 
 def test_experts_go_to_the_host(paper):

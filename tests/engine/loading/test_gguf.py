@@ -113,7 +113,7 @@ def test_counts_and_versions(change, words, llama, tmp_path):
         (Key(b"x", STRING, struct.pack("<Q", 2**63)), "in the middle of x"),
         (Key(b"general.alignment", *u32(8)), "general.alignment of 8"),
         (Key(b"general.alignment", *u32(48)), "general.alignment of 48"),
-        (Key(b"general.alignment", *f32(32)), "general.alignment that is no uint32"),
+        (Key(b"general.alignment", *f32(32)), "general.alignment that is not a uint32"),
     ],
 )
 def test_keys_that_cannot_be(key, words, llama, tmp_path):
@@ -227,9 +227,9 @@ def test_what_is_no_model_by_itself(arch, words, llama, tmp_path):
 @pytest.mark.parametrize(
     ("name", "kind", "words"),
     [
-        (b"output_norm.weight", 26, "no type for weights"),
+        (b"output_norm.weight", 26, "not a type for weights"),
         (b"output_norm.weight", 1, "must be F32"),
-        (b"blk.0.attn_q.weight", 28, "no type for weights"),
+        (b"blk.0.attn_q.weight", 28, "not a type for weights"),
     ],
 )
 def test_types_that_nothing_computes_with(name, kind, words, llama, tmp_path):
