@@ -1,4 +1,4 @@
-// A client of POST /completion for pages and scripts: import it from the server that shall answer.
+// A client of POST /completion for pages and scripts. Import it from the server that it should use.
 //
 //     import { llama } from "/completion.js"
 //
@@ -6,21 +6,21 @@
 //       document.body.append(chunk.data.content)
 //     }
 //
-// Every function takes the same three things:
+// Every function takes the same three arguments:
 //
 //     prompt   what POST /completion takes as its prompt
 //     params   its other options (n_predict, temperature, grammar, ...); api_key is sent as a key, not as an option
-//     config   controller: an AbortController of yours; its abort() ends the request
-//              api_url: where the server is, if not where this file came from
+//     config   controller: your own AbortController; its abort() ends the request
+//              api_url: the address of the server, if it is not the one that this file came from
 //
-// An error of the server is thrown as an Error with its message, and its `status` and `type`. An abort is thrown as
-// fetch() throws it, an error with the name "AbortError". Leaving the loop early ends the request, too.
+// An error of the server is thrown as an Error with its message, `status` and `type`. An abort is thrown as fetch()
+// throws it: an error with the name "AbortError". Leaving the loop early ends the request, too.
 
 const DEFAULTS = { stream: true, n_predict: 500 }
 
 /**
- * The text as it is written. Yields a chunk for every event, `chunk.data` being its JSON: `content` is the next piece,
- * and the last one has `stop: true`, `timings` and the rest. The generator returns the whole text.
+ * Generate a text. Yields a chunk for every event; `chunk.data` is its JSON: `content` is the next piece, and the last
+ * one has `stop: true`, `timings` and the rest. The generator returns the whole text.
  */
 export async function* llama(prompt, params = {}, config = {}) {
   const controller = config.controller ?? new AbortController()
@@ -46,8 +46,9 @@ export async function* llama(prompt, params = {}, config = {}) {
 }
 
 /**
- * The same as events of an EventTarget: "message" for every chunk, its `detail` being the chunk's data; "timings" and
- * "generation_settings" when they come; "done" with `detail.content`, the whole text; "error" with the error.
+ * Generate a text and return an EventTarget. Its events are "message" for every chunk, whose `detail` is the chunk's
+ * data; "timings" and "generation_settings" when they arrive; "done" with the whole text in `detail.content`; "error"
+ * with the error.
  */
 export function llamaEventTarget(prompt, params = {}, config = {}) {
   const target = new EventTarget()
@@ -66,20 +67,20 @@ export function llamaEventTarget(prompt, params = {}, config = {}) {
   return target
 }
 
-/** A promise of the whole text. */
+/** Return a promise of the whole text. */
 export async function llamaPromise(prompt, params = {}, config = {}) {
   let content = ""
   for await (const { data } of llama(prompt, params, config)) content += data.content
   return content
 }
 
-/** Calls `callback` with every chunk; `params` has the prompt. Resolves at the end. */
+/** Call `callback` with every chunk; `params` has the prompt. Resolves at the end. */
 export async function llamaComplete(params, controller, callback) {
   const { prompt, ...options } = params
   for await (const chunk of llama(prompt, options, { controller })) callback(chunk)
 }
 
-/** What GET /props says about the model's default settings. */
+/** Return the model's default settings from GET /props. */
 export async function llamaModelInfo(config = {}) {
   const response = await fetch(address("props", config))
   await check(response)
@@ -107,7 +108,7 @@ function failure({ code, message, type }) {
   return Object.assign(new Error(message), { status: code, type })
 }
 
-// The data of server-sent events. An event ends with an empty line; comments keep the connection alive.
+// Yield the data of server-sent events. An event ends with an empty line; comments keep the connection alive.
 async function* events(stream) {
   let rest = ""
   let data = []
@@ -124,7 +125,7 @@ async function* events(stream) {
   }
 }
 
-// Not every browser can loop over a stream.
+// Not every browser can iterate over a stream.
 async function* texts(stream) {
   const reader = stream.getReader()
   const decoder = new TextDecoder()

@@ -3,5 +3,5 @@ try {
   const theme = JSON.parse(localStorage.getItem("llamad.theme"));
   if (theme === "light" || theme === "dark") document.documentElement.dataset.theme = theme;
 } catch {
-  // nothing is kept: the system's theme
+  // nothing is stored, so the system's theme is used
 }

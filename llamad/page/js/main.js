@@ -1,4 +1,4 @@
-// Owns the start of the page and the way from one view to another. The part of the address behind # names the view.
+// Starts the page and switches between views. The part of the address after # names the view.
 
 import { iconButton } from "./base/buttons.js";
 import { fill } from "./base/dom.js";
@@ -37,7 +37,7 @@ class Page {
     listenToKeys({ newChat: () => this.go("chat"), settings: () => this.openSettings(), help: openHelp });
   }
 
-  /** Show the view of a path, also if it is shown already: "chat" then begins anew. */
+  /** Show the view of a path, even if it is already shown: "chat" then begins a new conversation. */
   go(path) {
     if (location.hash === `#/${path}`) this.show();
     else location.hash = `#/${path}`;

@@ -1,9 +1,9 @@
-// Owns buttons: an icon with a name that is also its tooltip, or words with an icon.
+// Buttons: an icon with a name that is also its tooltip, or words with an icon.
 
 import { h } from "./dom.js";
 import { icon } from "./icons.js";
 
-/** A button that shows an icon only. */
+/** Return a button that only shows an icon. */
 export function iconButton(name, label, onclick, attributes = {}) {
   return h(
     "button.icon-button",
@@ -12,7 +12,7 @@ export function iconButton(name, label, onclick, attributes = {}) {
   );
 }
 
-/** A button with words; `style` is primary, quiet, danger or "". */
+/** Return a button with words; `style` is primary, quiet, danger or "". */
 export function button(label, onclick, { style = "", icon: name = "", ...attributes } = {}) {
   const spec = style ? `button.button.${style}` : "button.button";
   return h(spec, { type: "button", onclick, ...attributes }, name && icon(name), h("span", {}, label));

@@ -1,4 +1,4 @@
-// Owns copying text to the clipboard, also where the page has no clipboard (plain http from another machine).
+// Copies text to the clipboard, even if the page has no clipboard API (plain http from another machine).
 
 import { announce } from "./announce.js";
 import { iconButton } from "./buttons.js";
@@ -17,7 +17,7 @@ async function copy(text) {
   if (!isCopied) throw new Error("no clipboard");
 }
 
-/** A button that copies what `read` returns, and says whether it did. */
+/** Return a button that copies what `read` returns, and shows whether that worked. */
 export function copyButton(read, label) {
   const element = iconButton("copy", label, async () => {
     try {

@@ -1,4 +1,4 @@
-// Owns dialogs: native <dialog> elements, which keep the focus inside and give it back.
+// Dialogs: native <dialog> elements, which keep the focus inside and restore it afterwards.
 
 import { button, iconButton } from "./buttons.js";
 import { h, uniqueId } from "./dom.js";
@@ -24,7 +24,7 @@ export function openDialog(title, build, { wide = false } = {}) {
     );
     dialog.append(build(close));
     dialog.addEventListener("click", (event) => {
-      if (event.target === dialog) close(); // the backdrop
+      if (event.target === dialog) close(); // the click was on the backdrop
     });
     dialog.addEventListener("close", () => {
       dialog.remove();
@@ -54,7 +54,7 @@ export async function confirmed(title, text, action) {
   );
 }
 
-/** Ask for a line of text: the text, or null. */
+/** Ask for a line of text; return it, or null. */
 export async function askText(title, label, value, action) {
   const answer = await openDialog(title, (close) => {
     const id = uniqueId("field");

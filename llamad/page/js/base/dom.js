@@ -1,4 +1,4 @@
-// Owns making elements. Children that are strings become text: nothing here reads HTML.
+// Makes elements. Children that are strings become text; nothing here parses HTML.
 
 /**
  * h("button.primary", {type: "button", onclick: f, hidden: true}, "Send", [icon, null]): an element with classes,
@@ -34,7 +34,7 @@ export function fill(element, ...children) {
   return element;
 }
 
-/** Give an element these children. What stays is not touched, so that it keeps the focus and what is selected in it. */
+/** Give an element these children. Those that stay are not touched, so that they keep the focus and the selection. */
 export function reconcile(element, children) {
   let at = element.firstChild;
   for (const child of children) {
@@ -48,7 +48,7 @@ export function reconcile(element, children) {
   }
 }
 
-/** A number that is unique on this page, for ids that labels point to. */
+/** Return a number that is unique on this page, for ids that labels refer to. */
 let lastId = 0;
 export function uniqueId(prefix) {
   lastId += 1;

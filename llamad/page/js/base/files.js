@@ -1,4 +1,4 @@
-// Owns giving files to the person: a download of text made here.
+// Offers a text as a download.
 
 import { h } from "./dom.js";
 

@@ -1,34 +1,34 @@
-// Owns numbers and times as people read them. Pure.
+// Formats numbers and times for people. Pure.
 
 const whole = new Intl.NumberFormat("en");
 const tenths = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
 
-/** A count: 1,234. */
+/** Format a count: 1,234. */
 export function count(value) {
   return whole.format(Math.round(value));
 }
 
-/** A rate or share with one decimal below 100. */
+/** Format a rate or share, with one decimal below 100. */
 export function decimal(value) {
   return value >= 100 ? count(value) : tenths.format(value);
 }
 
-/** A share of 1 as a percentage. */
+/** Format a share of 1 as a percentage. */
 export function percent(value) {
   return `${decimal(value * 100)} %`;
 }
 
-/** How many tokens were generated, and how fast, by a response's `timings`. */
+/** Format how many tokens were generated, and how fast, from a response's `timings`. */
 export function speedOf(timings) {
   return `${count(timings.predicted_n)} tokens · ${decimal(timings.predicted_per_second)} tokens/s`;
 }
 
-/** A default that a float of 32 bits has blurred: 0.949999988079071 is 0.95. */
+/** Round a default that was stored as a 32-bit float: 0.949999988079071 becomes 0.95. */
 export function plainNumber(value) {
   return Number.isInteger(value) ? value : Number(value.toPrecision(6));
 }
 
-/** "Today", "Yesterday", "Last 7 days" or a month, for a list by time. */
+/** Return "Today", "Yesterday", "Last 7 days" or a month, for a list by time. */
 export function period(then, now) {
   const day = (time) => new Date(time).setHours(0, 0, 0, 0);
   const days = Math.round((day(now) - day(then)) / 86_400_000);
@@ -38,7 +38,7 @@ export function period(then, now) {
   return new Date(then).toLocaleDateString("en", { month: "long", year: "numeric" });
 }
 
-/** The first words of a text as a title. */
+/** Return the first words of a text as a title. */
 export function titleOf(text, lengthMax = 60) {
   const line = text.trim().replace(/\s+/g, " ");
   if (line.length <= lengthMax) return line || "New chat";

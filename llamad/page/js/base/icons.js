@@ -1,4 +1,4 @@
-// Owns the icons: strokes on a grid of 24, drawn for this page.
+// The icons: strokes on a grid of 24, drawn for this page.
 
 const SHAPES = {
   add: "M12 5v14M5 12h14",
@@ -33,7 +33,7 @@ const SHAPES = {
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** An icon by its name. It says nothing to a screen reader: its button has the words. */
+/** Return an icon by its name. Screen readers ignore it, because its button has the words. */
 export function icon(name) {
   const svg = document.createElementNS(SVG, "svg");
   svg.setAttribute("viewBox", "0 0 24 24");

@@ -1,4 +1,4 @@
-// Owns values that others watch.
+// Values that others watch.
 
 /** A value with watchers, which are called when it is set. */
 export class Signal {
@@ -12,7 +12,7 @@ export class Signal {
     for (const watcher of [...this.watchers]) watcher(value);
   }
 
-  /** Call now and at each change. Returns a function that ends it. */
+  /** Call the function now and at each change. Returns a function that ends this. */
   watch(watcher) {
     this.watchers.add(watcher);
     watcher(this.value);

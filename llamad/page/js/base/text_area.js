@@ -1,6 +1,6 @@
-// Owns text areas that grow with their text.
+// Text areas that grow with their text.
 
-/** Let an area be as high as its text; its CSS sets the limit. */
+/** Make an area as high as its text; its CSS sets the limit. */
 export function growWithText(area) {
   const fit = () => {
     area.style.height = "auto";

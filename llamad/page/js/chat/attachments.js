@@ -1,5 +1,5 @@
-// Owns the files of a message that is being written: images and sound, as far as the model takes them. They come by a
-// button, by dropping and by pasting.
+// The files of a message that is being written: images and sound, if the model takes them. They are added with a
+// button, by dropping or by pasting.
 
 import { announce } from "../base/announce.js";
 import { iconButton } from "../base/buttons.js";
@@ -9,13 +9,13 @@ import { Signal } from "../base/signal.js";
 const IMAGES = ["image/png", "image/jpeg", "image/gif", "image/webp", "image/bmp"];
 const SOUNDS = ["audio/wav", "audio/x-wav", "audio/wave", "audio/mpeg", "audio/mp3", "audio/flac", "audio/x-flac"];
 
-/** The element that shows a file: {name, data}. */
+/** Return the element that shows a file: {name, data}. */
 export function mediaElement({ name, data }) {
   if (data.startsWith("data:image/")) return h("img.thumb", { src: data, alt: name || "Image" });
   return h("audio", { src: data, controls: true, "aria-label": name || "Sound" });
 }
 
-/** Which types of files a model takes, by /props. */
+/** Return the types of files that a model takes, from /props. */
 export function acceptedTypes(props) {
   const { vision, audio } = props?.modalities ?? {};
   return [...(vision ? IMAGES : []), ...(audio ? SOUNDS : [])];
@@ -29,7 +29,7 @@ export class Attachments {
     this.element = h("div.attachments", { hidden: true });
   }
 
-  /** Take files of a person: those of a known kind. */
+  /** Add files of a known kind. */
   async add(files) {
     this.problem.set("");
     for (const file of files) {
@@ -53,7 +53,7 @@ export class Attachments {
     return `${file.name}: the model takes ${kinds.filter(Boolean).join(", and ")}.`;
   }
 
-  /** The files, which are then no longer here. */
+  /** Remove the files and return them. */
   take() {
     const files = this.files;
     this.files = [];

@@ -1,4 +1,4 @@
-// Owns the view of a conversation: its messages, what is done with them, and the composer below.
+// The view of a conversation: its messages, their actions, and the composer below.
 
 import { announce } from "../base/announce.js";
 import { button, iconButton } from "../base/buttons.js";
@@ -22,7 +22,7 @@ export class ChatView {
     this.conversation = conversation;
     this.openSettings = openSettings;
     this.onFirstMessage = onFirstMessage;
-    this.views = new Map(); // id of a node → MessageView
+    this.views = new Map(); // the id of a node → its MessageView
     this.log = h("div.messages");
     this.after = h("div.after");
     this.composer = new Composer({
@@ -45,14 +45,14 @@ export class ChatView {
     document.addEventListener("keydown", this.onKey);
     this.unwatch = [
       library.saveProblem.watch((text) => (this.problem.textContent = text)),
-      props.watch(() => this.element.classList.contains("empty") && this.draw()), // it names the model
+      props.watch(() => this.element.classList.contains("empty") && this.draw()), // the empty state names the model
     ];
     this.draw();
     this.follow();
     requestAnimationFrame(() => this.scroll.toEnd());
   }
 
-  /** Draw the path that is shown. Views of messages that stay are kept. */
+  /** Draw the chosen path. Views of messages that stay are kept. */
   draw() {
     const { conversation } = this;
     const path = tree.shownPath(conversation);
@@ -77,13 +77,13 @@ export class ChatView {
     this.drawChips();
   }
 
-  /** What the settings add to each message. */
+  /** Show which settings affect the answers. */
   drawChips() {
     const { conversation } = this;
     this.composer.setChips(chipsOf(conversation), () => this.openSettings(conversation).then(() => this.drawChips()));
   }
 
-  /** What follows the last message: a form for results of tools, or a button where an answer is missing. */
+  /** Draw what follows the last message: a form for results of tools, or a button if an answer is missing. */
   drawAfter(last, generation) {
     fill(this.after);
     if (!last || generation) return;
@@ -104,7 +104,7 @@ export class ChatView {
     };
   }
 
-  /** A new message at the end, and its answer. */
+  /** Add a message at the end, and generate its answer. */
   send({ text, media }) {
     const isFirst = Object.keys(this.conversation.nodes).length === 0;
     const last = tree.shownPath(this.conversation).at(-1);
@@ -127,7 +127,7 @@ export class ChatView {
     this.composer.area.focus();
   }
 
-  /** Write an answer below a node: a new one, beside those that there are. */
+  /** Generate a new answer below a node, in addition to those that exist. */
   answer(parent) {
     generationOf(this.conversation)?.stop();
     const node = tree.addNode(this.conversation, parent, { role: "assistant", content: "" });
@@ -139,7 +139,7 @@ export class ChatView {
     this.scroll.toEnd();
   }
 
-  /** Go on with an answer that was stopped. */
+  /** Continue an answer that was stopped. */
   resume(node) {
     this.views.delete(node.id);
     generate(this.conversation, node, true);
@@ -148,7 +148,7 @@ export class ChatView {
     this.composer.area.focus();
   }
 
-  /** Show what the running answer brings. */
+  /** Show the progress of the running answer. */
   follow() {
     const generation = generationOf(this.conversation);
     if (!generation) return;
@@ -170,7 +170,7 @@ export class ChatView {
     };
   }
 
-  /** An edited question is asked anew; an edited answer is only kept. Both stand beside the old one. */
+  /** Save an edited message as another version. A question is asked again; an answer is only stored. */
   edit(node, text) {
     this.views.delete(node.id);
     const { media } = node;
@@ -220,7 +220,7 @@ export class ChatView {
     library.save(this.conversation);
   }
 
-  /** Another view is shown. */
+  /** Clean up, because another view is shown. */
   leave() {
     const generation = generationOf(this.conversation);
     if (generation) generation.onchange = () => {};
@@ -232,7 +232,7 @@ export class ChatView {
   }
 }
 
-/** What a person may have forgotten that shapes the answers. */
+/** Return labels for the settings that affect the answers, because a person may have forgotten them. */
 function chipsOf(conversation) {
   const thinking = preferences.get("thinking", "auto");
   return [

@@ -1,4 +1,4 @@
-// Owns the field in which messages are written: its text, its files, sending and stopping.
+// The field in which messages are written: its text, its files, sending and stopping.
 
 import { iconButton } from "../base/buttons.js";
 import { fill, h } from "../base/dom.js";
@@ -79,7 +79,7 @@ export class Composer {
     this.actions.send({ text, media: this.attachments.take() });
   }
 
-  /** While an answer is written the button stops it. */
+  /** Turn the button into a stop button while an answer is written. */
   setBusy(isBusy) {
     this.isBusy = isBusy;
     const label = isBusy ? "Stop" : "Send";
@@ -89,7 +89,7 @@ export class Composer {
     this.sendButton.classList.toggle("busy", isBusy);
   }
 
-  /** What else shapes the answers: words that open the settings. */
+  /** Show the settings that affect the answers, as buttons that open the settings. */
   setChips(words, onclick) {
     this.chips.hidden = words.length === 0;
     fill(

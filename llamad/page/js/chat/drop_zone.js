@@ -1,9 +1,9 @@
-// Owns the dropping of files onto a conversation.
+// Lets files be dropped onto a conversation.
 
 import { h } from "../base/dom.js";
 import { icon } from "../base/icons.js";
 
-/** Give files that are dropped on an element to its attachments. Returns a function that ends it. */
+/** Add files that are dropped on an element to its attachments. Returns a function that ends this. */
 export function acceptDrops(element, attachments) {
   const veil = h(
     "div.drop-veil",
@@ -12,7 +12,7 @@ export function acceptDrops(element, attachments) {
     h("p", {}, "Drop to attach"),
   );
   element.append(veil);
-  let depth = 0; // dragenter and dragleave come for every child
+  let depth = 0; // dragenter and dragleave are sent for every child
   const hasFiles = (event) => event.dataTransfer?.types.includes("Files");
   const on = {
     dragenter: (event) => {

@@ -1,10 +1,10 @@
-// Owns the form in which a message is edited.
+// The form in which a message is edited.
 
 import { button } from "../base/buttons.js";
 import { h } from "../base/dom.js";
 import { growWithText } from "../base/text_area.js";
 
-/** A form over a text; `done` gets the new text, or null if it was cancelled. */
+/** Return a form with a text; `done` is called with the new text, or null if it was cancelled. */
 export function editForm(text, action, done) {
   const area = h("textarea", { value: text, "aria-label": "Message", rows: "2" });
   growWithText(area);

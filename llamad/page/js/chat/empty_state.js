@@ -1,4 +1,4 @@
-// Owns what a conversation without messages shows: which model answers, and a few things to begin with.
+// What a conversation without messages shows: the model, and a few suggestions.
 
 import { h } from "../base/dom.js";
 import { count } from "../base/format.js";
@@ -11,7 +11,7 @@ const STARTS = [
   ["List", "List three small habits that make a week calmer."],
 ];
 
-/** The element; `start(text)` sends a first message. */
+/** Return the element; `start(text)` sends a first message. */
 export function emptyState(start) {
   const model = models.value.find((one) => one.id === chosenModel.value);
   return h(

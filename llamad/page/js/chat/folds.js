@@ -1,4 +1,4 @@
-// Owns what is shown folded: thoughts, calls of tools and their results.
+// What is shown folded: thoughts, calls of tools and their results.
 
 import { h } from "../base/dom.js";
 import { icon } from "../base/icons.js";
@@ -9,7 +9,7 @@ function fold(name, title, ...content) {
   return h("details.fold", {}, h("summary", {}, icon(name), h("span", {}, title)), h("div.fold-body", {}, content));
 }
 
-/** A thought. It changes while it is written: `update(text, isOpen)`. */
+/** A thought. While it is written, update(text, isThinking) changes it. */
 export class ThoughtFold {
   constructor() {
     this.title = h("span", {}, "Thoughts");
@@ -27,13 +27,13 @@ export class ThoughtFold {
     if (isNew) this.draw();
   }
 
-  /** Its text is made only where it is seen, and plain: a thought may be long. */
+  /** Make its text only if it is visible, and as plain text, because a thought may be long. */
   draw() {
     if (this.element.open) this.body.textContent = this.text.trim();
   }
 }
 
-/** A call: its name, and its arguments as JSON. */
+/** Return the element of a call: its name, and its arguments as JSON. */
 export function callFold(call) {
   const code = h(
     "code",
@@ -49,7 +49,7 @@ export function callFold(call) {
   );
 }
 
-/** What a tool returned. */
+/** Return the element of a tool's result. */
 export function resultFold(node, name) {
   return fold(
     "check",
@@ -58,7 +58,7 @@ export function resultFold(node, name) {
   );
 }
 
-/** A form for the results of calls; `answer(results)` gets a text for each. */
+/** Return a form for the results of calls; `answer(results)` is called with a text for each. */
 export function resultForm(calls, answer) {
   const fields = calls.map((call) => {
     const area = h("textarea", { rows: "2", placeholder: "What the tool returns, for example JSON" });
@@ -80,6 +80,6 @@ function pretty(text) {
   try {
     return JSON.stringify(JSON.parse(text), null, 2);
   } catch {
-    return text; // not complete yet
+    return text; // the JSON is not complete yet
   }
 }

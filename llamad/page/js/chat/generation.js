@@ -1,4 +1,4 @@
-// Owns the answers that are being written: one per conversation at most. They go on while another view is shown.
+// The answers that are being written: at most one per conversation. They go on while another view is shown.
 
 import { ApiError, postStream } from "../server/api.js";
 import { addEvent, chatBody, SettingsError } from "../data/chat_request.js";
@@ -8,9 +8,9 @@ import { validSampling } from "../data/sampling.js";
 import { pathTo } from "../data/tree.js";
 import { check, chosenModel, models } from "../server/server.js";
 
-const running = new Map(); // id of a conversation → Generation
+const running = new Map(); // the id of a conversation → its Generation
 
-/** The generation of a conversation, or undefined. */
+/** Return the generation of a conversation, or undefined. */
 export function generationOf(conversation) {
   return running.get(conversation.id);
 }
@@ -23,7 +23,7 @@ class Generation {
     this.phase = "waiting";
     this.progress = 0;
     this.control = new AbortController();
-    this.onchange = () => {}; // the view's
+    this.onchange = () => {}; // set by the view
   }
 
   stop() {
@@ -71,11 +71,11 @@ class Generation {
     if (error.name === "AbortError") return;
     if (!(error instanceof ApiError || error instanceof SettingsError)) throw error;
     this.node.error = error.message;
-    if (error.status === 0 || error.status === 503) check(); // say what the server does
+    if (error.status === 0 || error.status === 503) check(); // updates the state of the server
   }
 }
 
-/** Write an answer into a node; `continues` appends to what it has. */
+/** Generate an answer into a node; with `continues`, append to its text. */
 export function generate(conversation, node, continues = false) {
   generationOf(conversation)?.stop();
   delete node.error;

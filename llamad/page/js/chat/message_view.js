@@ -1,4 +1,4 @@
-// Owns how one message looks and what can be done with it. The chat view says what the actions do.
+// The view of one message and its actions. The chat view decides what the actions do.
 
 import { announce } from "../base/announce.js";
 import { button, iconButton } from "../base/buttons.js";
@@ -26,7 +26,7 @@ export class MessageView {
     this.thought = null;
   }
 
-  /** Draw it as it is; `place` is {at, count} among its siblings, `generation` the one that writes it. */
+  /** Draw the message; `place` is {at, count} among its siblings, `generation` is the one that writes it. */
   update(place, generation, toolName = "") {
     this.place = place;
     if (this.node.role === "user") this.drawUser();
@@ -35,7 +35,7 @@ export class MessageView {
     this.drawFoot(Boolean(generation));
   }
 
-  /** Another version came or went beside it. */
+  /** Update the switcher after another version was added or removed. */
   setPlace(place) {
     const isSame = place.at === this.place.at && place.count === this.place.count;
     this.place = place;
@@ -68,7 +68,7 @@ export class MessageView {
     if (node.error) this.body.append(this.errorElement());
   }
 
-  /** The first frame of an answer; `grow` does the rest. */
+  /** Draw the first frame of an answer; `grow` does the rest. */
   drawGrowing(generation) {
     this.markdown = h("div.markdown");
     this.live = new LiveMarkdown(this.markdown, (element) => announce(element.textContent));
@@ -80,7 +80,7 @@ export class MessageView {
     this.grow(generation);
   }
 
-  /** New text came. */
+  /** Show new text. */
   grow(generation) {
     const { node } = this;
     if (!this.live) return;
@@ -94,7 +94,7 @@ export class MessageView {
       generation.phase === "reading" && percent < 100 ? `Reading the prompt, ${percent} %` : "";
   }
 
-  /** The answer is complete: what is shown stays, so that nothing jumps. */
+  /** Finish a complete answer. What is shown stays, so that nothing jumps. */
   finish(place) {
     const { node, live } = this;
     this.live = null;
@@ -135,7 +135,7 @@ export class MessageView {
     );
   }
 
-  /** Which version this is, of several. */
+  /** Return the switcher between several versions. */
   branchElement() {
     const { at, count: total } = this.place;
     const step = (by) => this.actions.sibling(this.node, by);
@@ -160,7 +160,7 @@ export class MessageView {
     return parts.length > 0 && h("span.stats", {}, parts.join(" · "));
   }
 
-  /** Edit in place; saving makes another version. */
+  /** Edit the message in place; saving makes another version. */
   edit() {
     const { node } = this;
     const done = (text) => {

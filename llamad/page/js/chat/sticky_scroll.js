@@ -1,4 +1,4 @@
-// Owns the scrolling of a conversation: it follows a text that grows, until a person scrolls up.
+// Scrolls a conversation: it follows a text that grows, until a person scrolls up.
 
 const NEAR_PX = 60;
 

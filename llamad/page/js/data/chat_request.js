@@ -1,10 +1,9 @@
-// Owns how a conversation becomes a request of /v1/chat/completions, and how the pieces of its answer become a message.
-// Pure.
+// Turns a conversation into a request for /v1/chat/completions, and the events of its response into a message. Pure.
 
-/** Thrown for settings that are no JSON; the message can be shown. */
+/** A setting is not valid JSON; the message can be shown. */
 export class SettingsError extends Error {}
 
-/** The body of the request that continues a path of nodes. */
+/** Return the body of the request that continues a path of nodes. */
 export function chatBody(conversation, path, { model, sampling, thinking = "auto", continues = false }) {
   const body = {
     ...(model && { model }),
@@ -24,7 +23,7 @@ export function chatBody(conversation, path, { model, sampling, thinking = "auto
   return body;
 }
 
-/** The tools of a JSON text: OpenAI's form, or bare functions. */
+/** Return the tools of a JSON text: in OpenAI's form, or bare functions. */
 export function toolsOf(text) {
   const value = parsed(text, "The list of tools");
   if (!Array.isArray(value)) throw new SettingsError("The list of tools must be a JSON array.");
@@ -39,7 +38,7 @@ function parsed(text, what) {
   }
 }
 
-/** Messages of the API: the system prompt, then the nodes. */
+/** Return the messages for the API: the system prompt, then the nodes. */
 export function messagesOf(system, path) {
   const messages = system.trim() ? [{ role: "system", content: system }] : [];
   for (const node of path) messages.push(messageOf(node));
@@ -63,7 +62,7 @@ function messageOf(node) {
   };
 }
 
-/** The files first: a prompt must go on after its last file. */
+/** Return the content with the files first, because a prompt must continue after its last file. */
 function partsOf(node) {
   const files = node.media.map(({ data }) => {
     if (data.startsWith("data:image/")) return { type: "image_url", image_url: { url: data } };

@@ -1,4 +1,4 @@
-// Owns what a conversation is: how a new one looks, and whether a stranger's file holds one. Pure.
+// Conversations: makes new ones, and checks those of files. Pure.
 
 export const FORMAT = "llamad-conversations";
 export const VERSION = 1;
@@ -7,7 +7,7 @@ const ROLES = new Set(["user", "assistant", "tool"]);
 const MEDIA =
   /^data:(?:image\/(?:png|jpeg|gif|webp|bmp)|audio\/(?:wav|x-wav|wave|mpeg|mp3|flac|x-flac));base64,[A-Za-z0-9+/=]*$/;
 
-/** A new conversation without messages. */
+/** Return a new conversation without messages. */
 export function newConversation({ system = "", now = Date.now() } = {}) {
   return {
     id: crypto.randomUUID?.() ?? String(Math.random()).slice(2),
@@ -15,7 +15,7 @@ export function newConversation({ system = "", now = Date.now() } = {}) {
     created: now,
     updated: now,
     system,
-    format: "text", // of answers: text, json, schema
+    format: "text", // the form of answers: text, json or schema
     schema: "",
     tools: "",
     nodes: {},
@@ -24,12 +24,12 @@ export function newConversation({ system = "", now = Date.now() } = {}) {
   };
 }
 
-/** What a file has that is exported. */
+/** Return the contents of an exported file. */
 export function exported(conversations) {
   return { format: FORMAT, version: VERSION, conversations };
 }
 
-/** The conversations of such a file. Throws Error with a reason that can be shown. */
+/** Return the conversations of an exported file. Throws Error with a reason that can be shown. */
 export function imported(text) {
   let value;
   try {
@@ -44,7 +44,7 @@ export function imported(text) {
   return value.conversations.map(checked);
 }
 
-/** A conversation with the known fields of a stranger's object, all of them of the right kind. */
+/** Return a conversation with the known fields of an untrusted object, after checking their types. */
 function checked(value) {
   const conversation = newConversation();
   for (const name of ["title", "system", "schema", "tools"]) conversation[name] = text(value?.[name]);
@@ -59,7 +59,7 @@ function checked(value) {
   return conversation;
 }
 
-/** A node comes after its parent, so there are no circles. */
+/** Check a node and add it. It must come after its parent, so there are no cycles. */
 function addChecked(conversation, node) {
   const id = text(node?.id);
   const parent = node?.parent ?? null;
@@ -85,7 +85,7 @@ function addChecked(conversation, node) {
 }
 
 function checkedMedia(file) {
-  if (!MEDIA.test(text(file?.data))) throw new Error("The file has an image or sound that is none.");
+  if (!MEDIA.test(text(file?.data))) throw new Error("The file has an invalid image or sound.");
   return { name: text(file.name), data: file.data };
 }
 

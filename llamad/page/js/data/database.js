@@ -1,5 +1,5 @@
-// Owns the browser's database of conversations: one record each. Where the browser has none (a private window, perhaps)
-// they live as long as the page.
+// The browser's database of conversations, with one record for each. If the browser has none, such as in a private
+// window, they live as long as the page.
 
 const NAME = "llamad";
 const STORE = "conversations";
@@ -7,7 +7,7 @@ const STORE = "conversations";
 let opening = null;
 const memory = new Map();
 
-/** False once it is known that nothing is kept. */
+/** False once it is known that nothing is stored. */
 export let isKept = true;
 
 function open() {
@@ -44,23 +44,23 @@ async function run(mode, act) {
   });
 }
 
-/** All conversations. */
+/** Return all conversations. */
 export async function readAll() {
   return (await open()) ? run("readonly", (store) => store.getAll()) : [...memory.values()];
 }
 
-/** One conversation, or undefined. */
+/** Return one conversation, or undefined. */
 export async function read(id) {
   return (await open()) ? run("readonly", (store) => store.get(id)) : memory.get(id);
 }
 
-/** Add or replace one. Rejects if the browser has no room. */
+/** Add or replace a conversation. Rejects if the browser has no room. */
 export async function write(conversation) {
   if (await open()) return run("readwrite", (store) => store.put(conversation));
   memory.set(conversation.id, conversation);
 }
 
-/** Remove one. */
+/** Remove a conversation. */
 export async function remove(id) {
   if (await open()) return run("readwrite", (store) => store.delete(id));
   memory.delete(id);

@@ -1,5 +1,5 @@
-// Owns the conversations of this browser: the list that is shown, saving, renaming, removing, files. Other tabs are
-// told of changes, and tell this one.
+// The conversations of this browser: the list that is shown, saving, renaming, removing, files. Tabs notify each other
+// of changes.
 
 import { Signal } from "../base/signal.js";
 import { titleOf } from "../base/format.js";
@@ -9,7 +9,7 @@ import { preferences } from "./preferences.js";
 
 const SAVE_MS = 1000; // between two saves of a conversation that is being written
 
-/** What the list shows: {id, title, updated}, newest first. */
+/** The entries of the list: {id, title, updated}, newest first. */
 export const list = new Signal([]);
 const LOST = "This browser keeps no conversations: they are gone when the page is closed. Export what you need.";
 
@@ -18,12 +18,12 @@ export const saveProblem = new Signal("");
 
 const channel = new BroadcastChannel("llamad");
 const pending = new Map(); // id → timer
-const known = new Map(); // id → the one object of a conversation, so that views share it
+const known = new Map(); // id → the object of a conversation, which all views share
 
 /** Read the list. */
 export async function open() {
   channel.onmessage = ({ data }) => {
-    if (!pending.has(data)) known.delete(data); // another tab has a newer one
+    if (!pending.has(data)) known.delete(data); // another tab has a newer version
     refresh();
   };
   await refresh();
@@ -38,7 +38,7 @@ function entryOf({ id, title, updated }) {
   return { id, title, updated };
 }
 
-/** A conversation by its id, or null. */
+/** Return a conversation by its id, or null. */
 export async function find(id) {
   if (!known.has(id)) {
     const conversation = await database.read(id);
@@ -48,7 +48,7 @@ export async function find(id) {
   return known.get(id);
 }
 
-/** A new conversation; it is kept from its first message on. */
+/** Return a new conversation; it is stored from its first message on. */
 export function create() {
   const conversation = newConversation({ system: preferences.get("system", "") });
   known.set(conversation.id, conversation);
@@ -64,7 +64,7 @@ export function saveSoon(conversation) {
   );
 }
 
-/** Save now. A conversation without messages is not kept. */
+/** Save now. A conversation without messages is not stored. */
 export async function save(conversation) {
   clearTimeout(pending.get(conversation.id));
   pending.delete(conversation.id);
@@ -100,7 +100,7 @@ export async function remove(id) {
   channel.postMessage(id);
 }
 
-/** The JSON of one conversation, or of all. */
+/** Return the JSON of one conversation, or of all. */
 export async function exportText(id = null) {
   const all = id === null ? await database.readAll() : [await find(id)];
   return JSON.stringify(exported(all), null, 1);

@@ -1,9 +1,9 @@
-// Owns what the browser keeps beside conversations: theme, sampling, drafts. In memory where it keeps nothing.
+// What the browser stores in addition to conversations: theme, sampling, drafts. In memory if it stores nothing.
 
 const PREFIX = "llamad.";
 const memory = new Map();
 
-/** Values by name, kept as JSON. */
+/** Values by name, stored as JSON. */
 export const preferences = {
   get(name, fallback = null) {
     if (memory.has(name)) return memory.get(name);
@@ -20,7 +20,7 @@ export const preferences = {
       localStorage.setItem(PREFIX + name, JSON.stringify(value));
       memory.delete(name);
     } catch {
-      memory.set(name, value); // no room, or no storage
+      memory.set(name, value); // there is no room, or no storage
     }
   },
 };

@@ -1,4 +1,4 @@
-// Owns which options of a generation the settings offer. Values that are not set are the server's. Data, and pure.
+// The options of a generation that the settings offer. The server decides values that are not set. Pure data.
 
 /** Groups of fields; names are those of the API, `step` also says whether a value is a whole number. */
 export const SAMPLING = [
@@ -82,12 +82,12 @@ export const SAMPLING = [
 
 const FIELDS = new Map(SAMPLING.flatMap((group) => group.fields).map((field) => [field.name, field]));
 
-/** What of kept settings can be sent: known names with numbers in their range. */
+/** Return the stored settings that can be sent: known names with numbers in their range. */
 export function validSampling(kept) {
   return Object.fromEntries(Object.entries(kept ?? {}).filter(([name, value]) => problemWith(name, value) === ""));
 }
 
-/** What is wrong with a value, or "". */
+/** Return what is wrong with a value, or "". */
 export function problemWith(name, value) {
   const field = FIELDS.get(name);
   if (!field || typeof value !== "number" || !Number.isFinite(value)) return "Enter a number.";

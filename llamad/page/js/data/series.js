@@ -1,4 +1,4 @@
-// Owns the numbers of the live view over time: what /metrics counts becomes rates. Pure.
+// The numbers of the live view over time: turns the counters of /metrics into rates. Pure.
 
 const LENGTH = 120;
 
@@ -22,7 +22,7 @@ export class Series {
   }
 }
 
-/** What two readings of /metrics, `seconds` apart, say; `before` is null for the first. */
+/** Return the rates and values of two readings of /metrics that are `seconds` apart; `before` is null for the first. */
 export function ratesOf(before, now, seconds) {
   const value = (name) => now.get(name) ?? 0;
   const grown = (name) => (before ? Math.max(0, value(name) - (before.get(name) ?? 0)) : 0);
@@ -39,7 +39,7 @@ export function ratesOf(before, now, seconds) {
   };
 }
 
-/** The points of a line through values, in a box of this size, for an SVG path. */
+/** Return the points of a line through values, in a box of this size, for an SVG path. */
 export function linePath(values, max, width, height) {
   const top = max > 0 ? max : 1;
   const step = width / (LENGTH - 1);

@@ -1,8 +1,8 @@
-// Owns tokens as a completion gives them: their bytes, their probabilities, how they are written out. Pure.
+// The tokens of a completion: their bytes, their probabilities, and how they are shown. Pure.
 
 const decoder = new TextDecoder();
 
-/** A token with its alternatives, from an item of completion_probabilities. */
+/** Return a token with its alternatives, from an item of completion_probabilities. */
 export function tokenOf(item) {
   const { id, token, bytes, logprob } = item;
   const others = item.top_logprobs ?? [];
@@ -15,12 +15,12 @@ export function tokenOf(item) {
   };
 }
 
-/** The text of tokens together: a character may be spread over several. */
+/** Return the text of several tokens together, because a character may be spread over them. */
 export function textOf(tokens) {
   return decoder.decode(new Uint8Array(tokens.flatMap((token) => token.bytes)));
 }
 
-/** A token as one can see it: blanks have signs, and bytes that are no character their numbers. */
+/** Return a token in visible form: blanks become symbols, and bytes that are not a character become numbers. */
 export function visible(token) {
   if (token.text.includes("\ufffd") || (!token.text && token.bytes.length)) {
     return token.bytes.map((byte) => `<${byte.toString(16).toUpperCase().padStart(2, "0")}>`).join("");
@@ -29,12 +29,12 @@ export function visible(token) {
   return text.replace(/^ +| +$/g, (blanks) => "␣".repeat(blanks.length)) || "(empty)";
 }
 
-/** The prompt that goes on after these tokens: the text, then exactly these tokens. */
+/** Return the prompt that continues after these tokens: the text, then exactly these tokens. */
 export function promptAfter(text, tokens) {
   return tokens.length ? [text, ...tokens.map((token) => token.id)] : text;
 }
 
-/** How sure the model was, in five steps: 4 is sure. */
+/** Return how sure the model was, from 0 to 4. */
 export function sureness(p) {
   if (p >= 0.9) return 4;
   if (p >= 0.6) return 3;

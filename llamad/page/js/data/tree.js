@@ -1,9 +1,9 @@
-// Owns the tree of messages: a conversation branches where a message was edited or an answer written again. Pure.
+// The tree of messages: a conversation branches where a message was edited or an answer was generated again. Pure.
 //
-// A conversation has `nodes`, by id, in the order they were made; a node has a `parent` (null: a first message), and
-// `chosen` says which child of a node is shown (the key "" stands for the root).
+// A conversation has `nodes` by id, in the order in which they were made. A node has a `parent` (null for a first
+// message), and `chosen` says which child of a node is shown (the key "" means the root).
 
-/** A new node below a parent; it is chosen. */
+/** Add a new node below a parent, and choose it. */
 export function addNode(conversation, parent, node) {
   const id = nextId(conversation);
   conversation.nodes[id] = { ...node, id, parent };
@@ -16,12 +16,12 @@ function nextId(conversation) {
   return `m${conversation.lastId}`;
 }
 
-/** The children of a node (null: the root), oldest first. */
+/** Return the children of a node (null means the root), oldest first. */
 export function childrenOf(conversation, parent) {
   return Object.values(conversation.nodes).filter((node) => node.parent === parent);
 }
 
-/** The nodes that are shown, first to last. */
+/** Return the nodes that are shown, from first to last. */
 export function shownPath(conversation) {
   const path = [];
   const seen = new Set();
@@ -47,20 +47,20 @@ function groupByParent(conversation) {
   return groups;
 }
 
-/** The nodes from the first to this one. */
+/** Return the nodes from the first to this one. */
 export function pathTo(conversation, id) {
   const path = [];
   for (let node = conversation.nodes[id]; node; node = conversation.nodes[node.parent]) path.unshift(node);
   return path;
 }
 
-/** Which of its siblings a node is: {at, count}, from 0. */
+/** Return the position of a node among its siblings: {at, count}, from 0. */
 export function placeOf(conversation, id) {
   const siblings = childrenOf(conversation, conversation.nodes[id].parent);
   return { at: siblings.findIndex((node) => node.id === id), count: siblings.length };
 }
 
-/** Show the sibling that is `step` further. */
+/** Show the sibling that is `step` positions away. */
 export function chooseSibling(conversation, id, step) {
   const { parent } = conversation.nodes[id];
   const siblings = childrenOf(conversation, parent);

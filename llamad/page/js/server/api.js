@@ -1,4 +1,4 @@
-// Owns every request to the server: addresses, the key, errors. Addresses are relative to the page, so that it also
+// Makes all requests to the server: addresses, the key, errors. Addresses are relative to the page, so that it also
 // works below --api-prefix and behind a proxy.
 
 import { EventReader } from "./sse.js";
@@ -6,7 +6,7 @@ import { EventReader } from "./sse.js";
 const KEY = "llamad.key";
 const BASE = new URL(".", document.baseURI);
 
-/** What the server refused, with its HTTP status (0: it was not reached) and its own words. */
+/** The server refused a request: has its HTTP status (0: it was not reached) and its message. */
 export class ApiError extends Error {
   constructor(status, message, retryAfter = 0) {
     super(message);
@@ -18,24 +18,24 @@ export class ApiError extends Error {
 let askForKey = null;
 let asking = null;
 
-/** Whom to ask for a key: an async function that returns {key, isKept} or null. */
+/** Set how to ask for a key: an async function that returns {key, isKept} or null. */
 export function onKeyNeeded(ask) {
   askForKey = ask;
 }
 
-/** The key in use: of this tab, or one that is kept in the browser. */
+/** Return the key in use: that of this tab, or the one that the browser keeps. */
 export function currentKey() {
   return sessionStorage.getItem(KEY) ?? localStorage.getItem(KEY) ?? "";
 }
 
-/** Use a key from now on; an empty one forgets it. */
+/** Use a key from now on; an empty one removes it. */
 export function setKey(key, isKept) {
   sessionStorage.removeItem(KEY);
   localStorage.removeItem(KEY);
   if (key) (isKept ? localStorage : sessionStorage).setItem(KEY, key);
 }
 
-/** A response of the server that is no error. Throws ApiError; asks for a key where one is missing. */
+/** Return a successful response of the server. Throws ApiError; asks for a key if one is missing. */
 async function send(path, { body, signal, quiet = false } = {}) {
   const key = currentKey();
   const headers = {
@@ -61,7 +61,7 @@ async function send(path, { body, signal, quiet = false } = {}) {
   throw error;
 }
 
-/** Ask for a key, once for all requests that wait for it; true if there is another one now. */
+/** Ask for a key, once for all requests that wait for it; return whether there is a new one. */
 async function gotKey(usedKey) {
   if (currentKey() !== usedKey) return true;
   asking ??= Promise.resolve(askForKey?.(Boolean(usedKey))).finally(() => (asking = null));
@@ -76,22 +76,22 @@ async function readError(response) {
     const value = await response.json();
     message = value.error?.message ?? message;
   } catch {
-    // no JSON: a proxy's page, perhaps
+    // it is not JSON, perhaps a proxy's page
   }
   return new ApiError(response.status, message, Number(response.headers.get("Retry-After")) || 0);
 }
 
-/** The JSON of a GET. `quiet`: never ask for a key. */
+/** Return the JSON of a GET. With `quiet`, never ask for a key. */
 export async function getJson(path, options) {
   return (await send(path, options)).json();
 }
 
-/** The text of a GET. */
+/** Return the text of a GET. */
 export async function getText(path, options) {
   return (await send(path, options)).text();
 }
 
-/** Where the server stands: {status, body} of /health, whatever its status; null if it is not reached. */
+/** Return {status, body} of /health, whatever its status; null if the server is not reached. */
 export async function health() {
   try {
     const response = await fetch(new URL("health", BASE), { cache: "no-store" });
@@ -101,7 +101,7 @@ export async function health() {
   }
 }
 
-/** The events of a streamed POST, as they come. Throws ApiError, also for an error inside the stream. */
+/** Yield the events of a streamed POST. Throws ApiError, also for an error inside the stream. */
 export async function* postStream(path, body, signal) {
   const response = await send(path, { body: { ...body, stream: true }, signal });
   const chunks = response.body.pipeThrough(new TextDecoderStream()).getReader();

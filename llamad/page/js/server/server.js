@@ -1,4 +1,4 @@
-// Owns what the page knows of the server: whether it serves, its models, its settings. Asks again while a model loads,
+// What the page knows about the server: whether it serves, its models, its settings. It asks again while a model loads,
 // and now and then; views watch the signals.
 
 import { Signal } from "../base/signal.js";
@@ -10,9 +10,9 @@ const READY_MS = 15_000;
 
 /** state: "connecting" | "loading" | "ready" | "failed" | "draining" | "unreachable"; progress: 0 to 1, or null. */
 export const status = new Signal({ state: "connecting", message: "", progress: null });
-export const models = new Signal([]); // of /v1/models
-export const chosenModel = new Signal(""); // an id of these
-export const props = new Signal(null); // of /props
+export const models = new Signal([]); // from /v1/models
+export const chosenModel = new Signal(""); // the id of one of them
+export const props = new Signal(null); // from /props
 
 let timer = 0;
 let asking = null;
@@ -29,15 +29,15 @@ export function check() {
 }
 
 async function ask() {
-  const found = stateOf(await health());
+  const current = stateOf(await health());
   const wasReady = status.value.state === "ready";
-  if (found.state !== "unreachable" && (!wasReady || !models.value.length)) await readModels();
-  if (found.state === "ready" && (!wasReady || !props.value)) await readProps();
+  if (current.state !== "unreachable" && (!wasReady || !models.value.length)) await readModels();
+  if (current.state === "ready" && (!wasReady || !props.value)) await readProps();
   const { state, message, progress } = status.value;
-  if (state !== found.state || message !== found.message || progress !== found.progress) status.set(found);
+  if (state !== current.state || message !== current.message || progress !== current.progress) status.set(current);
 }
 
-/** What an answer of /health means. Pure. */
+/** Return what a response of /health means. Pure. */
 export function stateOf(answer) {
   if (!answer) return { state: "unreachable", message: "The server cannot be reached.", progress: null };
   const { status: code, body } = answer;
@@ -77,7 +77,7 @@ export async function chooseModel(id) {
   await readProps();
 }
 
-/** The server's own value of a generation option, or undefined while it is not known. */
+/** Return the server's default of a generation option, or undefined while it is not known. */
 export function defaultOf(name) {
   const settings = props.value?.default_generation_settings;
   return settings?.params?.[name] ?? settings?.[name];

@@ -1,11 +1,11 @@
-// Owns the reading of an event stream: chunks of text in, the JSON of its events out. Pure.
+// Parses an event stream: takes chunks of text, and returns the JSON of its events. Pure.
 
 export class EventReader {
   constructor() {
     this.rest = "";
   }
 
-  /** The events that are complete with this chunk. Comments, and the closing [DONE], are none. */
+  /** Return the events that this chunk completes, without comments and the closing [DONE]. */
   push(chunk) {
     const parts = (this.rest + chunk).split(/\r\n|\n|\r(?!$)/);
     this.rest = parts.pop();

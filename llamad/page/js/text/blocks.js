@@ -1,5 +1,5 @@
-// Owns the Markdown of whole lines: text to a tree of blocks. Pure, and linear in the text's length: a block inside
-// another is read again, but only DEPTH_MAX deep. It never fails: what is no Markdown is a paragraph.
+// Parses Markdown blocks: turns text into a tree of blocks. Pure, and linear in the text's length: a block inside
+// another is read again, but only up to DEPTH_MAX. It never fails: whatever is not Markdown is a paragraph.
 
 import { parseInline } from "./inline.js";
 
@@ -14,8 +14,8 @@ const UNDERLINE = /^ {0,3}(?:=+|-{2,})[ \t]*$/;
 const TASK = /^\[([ xX])\][ \t]+/;
 
 /**
- * The blocks of a text. Each has a `type` (paragraph, heading, code, quote, list, table, rule) and `line`, the number
- * of the line it begins at.
+ * Return the blocks of a text. Each has a `type` (paragraph, heading, code, quote, list, table, rule) and `line`, the
+ * number of its first line.
  */
 export function parseBlocks(text) {
   return parseLines(text.replace(/\r\n?/g, "\n").split("\n"), 0);
@@ -38,7 +38,7 @@ function parseLines(lines, depth) {
   return blocks;
 }
 
-/** Which block begins at a line. */
+/** Return which block begins at a line. */
 function readerOf(lines, at) {
   const line = lines[at];
   if (FENCE.test(line)) return readCode;
@@ -61,7 +61,8 @@ function isTable(lines, at) {
   return columns.every((column) => COLUMN.test(column)) && cells(lines[at]).length === columns.length;
 }
 
-/** Whether a line ends the paragraph before it. A numbered list does only from 1, so that "1986." may begin a line. */
+/** Return whether a line ends the paragraph before it. A numbered list only does if it begins with 1, so that a line
+ * may begin with "1986.". */
 function interrupts(lines, at) {
   const line = lines[at];
   const item = ITEM.exec(line);
@@ -112,7 +113,7 @@ function readQuote(lines, at, depth) {
   return [{ type: "quote", children: parseLines(inside, depth + 1) }, end];
 }
 
-/** A list: items of the same kind of mark. What is indented below an item belongs to it. */
+/** Parse a list: items with the same kind of marker. Lines that are indented below an item belong to it. */
 function readList(lines, at, depth) {
   const first = ITEM.exec(lines[at]);
   const isOrdered = /\d/.test(first[2]);
@@ -153,7 +154,7 @@ function readItem(lines, at, mark, depth) {
     } else if (ITEM.test(line) || isBlank(lines[end - 1]) || interrupts(lines, end)) {
       break;
     } else {
-      inside.push(line); // a paragraph that goes on without its indentation
+      inside.push(line); // the paragraph continues without its indentation
     }
   }
   const task = TASK.exec(inside[0]);
@@ -162,7 +163,7 @@ function readItem(lines, at, mark, depth) {
   return [{ isDone, children: parseLines(inside, depth + 1) }, end];
 }
 
-/** A table: its rows have at most as many cells as its head, so that its size stays that of the text. */
+/** Parse a table. Its rows have at most as many cells as its head, so that it does not grow beyond the text. */
 function readTable(lines, at) {
   const head = cells(lines[at]);
   const align = cells(lines[at + 1]).map((rule) => {
@@ -177,9 +178,9 @@ function readTable(lines, at) {
   return [{ type: "table", align, head: head.map(parseInline), rows }, end];
 }
 
-/** The cells of a row; a bar in a code span counts unless it is escaped, as on GitHub. */
+/** Return the cells of a row; a bar in a code span counts unless it is escaped, as on GitHub. */
 function cells(line) {
-  const found = [];
+  const texts = [];
   let cell = "";
   const row = line.trim();
   for (let at = row.startsWith("|") ? 1 : 0; at < row.length; at += 1) {
@@ -187,14 +188,14 @@ function cells(line) {
       cell += "|";
       at += 1;
     } else if (row[at] === "|") {
-      found.push(cell.trim());
+      texts.push(cell.trim());
       cell = "";
     } else {
       cell += row[at];
     }
   }
-  if (cell.trim() || !row.endsWith("|")) found.push(cell.trim());
-  return found;
+  if (cell.trim() || !row.endsWith("|")) texts.push(cell.trim());
+  return texts;
 }
 
 function readParagraph(lines, at, depth) {

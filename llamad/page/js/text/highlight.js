@@ -1,5 +1,5 @@
-// Owns colours in code: a text to runs {kind, text}. A plain highlighter: comments, strings, numbers, keywords, calls.
-// Pure, and linear: each character is taken once.
+// Highlights code: splits a text into runs {kind, text}. It knows comments, strings, numbers, keywords and calls.
+// Pure, and linear: each character is read once.
 
 import { familyOf } from "./languages.js";
 
@@ -8,7 +8,7 @@ const NUMBER = /0[xX][\da-fA-F_]+|\d[\d_]*(?:\.\d+)?(?:[eE][+-]?\d+)?\w*/y;
 const WORD = /[A-Za-z_$][\w$]*/y;
 const REST = /\s+|[^\w\s]/y;
 
-/** Runs of a code text: kind is comment, string, number, keyword, call, tag, added, removed or "" (plain). */
+/** Return runs of a code text; kind is comment, string, number, keyword, call, tag, added, removed or "" (plain). */
 export function highlight(text, language) {
   const family = text.length <= TEXT_MAX ? familyOf(language) : null;
   if (!family) return [{ kind: "", text }];
@@ -31,10 +31,10 @@ function tokens(text, family) {
     let kind = "";
     for (const [pattern, name] of rules) {
       pattern.lastIndex = at;
-      const found = pattern.exec(text);
-      if (!found) continue;
-      length = found[0].length;
-      kind = name === "word" ? kindOfWord(found[0], text, at + length, family) : name;
+      const match = pattern.exec(text);
+      if (!match) continue;
+      length = match[0].length;
+      kind = name === "word" ? kindOfWord(match[0], text, at + length, family) : name;
       break;
     }
     add(runs, kind, text.slice(at, at + length));

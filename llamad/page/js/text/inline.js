@@ -1,5 +1,5 @@
-// Owns the Markdown inside a paragraph: text to a tree of plain objects. Pure, and linear in the text's length.
-// It never fails: what is no Markdown is text.
+// Parses the Markdown inside a paragraph to a tree of plain objects. Pure, and linear in the text's length.
+// It never fails: whatever is not Markdown is text.
 
 import { safeAddress } from "./urls.js";
 
@@ -12,7 +12,7 @@ const BARE_ADDRESS = /https?:\/\/[^\s<>"'`\\^{}|]{1,2048}/y;
 const TRAILING = ".,;:!?*_~";
 const AUTO_LINK = /<((?:https?:\/\/|mailto:)[^\s<>]{1,2048})>/y;
 
-/** The nodes of a text: {type: "text" | "code" | "break" | "em" | "strong" | "del" | "link", …}. */
+/** Return the nodes of a text: {type: "text" | "code" | "break" | "em" | "strong" | "del" | "link", …}. */
 export function parseInline(text) {
   return new Parser(text).run();
 }
@@ -21,20 +21,20 @@ class Parser {
   constructor(text) {
     this.text = text;
     this.at = 0;
-    this.pieces = []; // nodes, and delimiters that may yet become emphasis
-    this.brackets = []; // indices in `pieces` of open brackets
-    this.fences = null; // where runs of backticks begin, by length; made when the first one is met
+    this.pieces = []; // nodes, and delimiters that may still become emphasis
+    this.brackets = []; // the indices in `pieces` of open brackets
+    this.fences = null; // where runs of backticks begin, by length; made at the first one
   }
 
   run() {
     const { text } = this;
     while (this.at < text.length) {
       SPECIAL.lastIndex = this.at;
-      const found = SPECIAL.exec(text);
-      const next = found ? found.index : text.length;
+      const match = SPECIAL.exec(text);
+      const next = match ? match.index : text.length;
       if (next > this.at) this.addText(text.slice(this.at, next));
       this.at = next;
-      if (found) this.special(found[0]);
+      if (match) this.special(match[0]);
     }
     return nest(resolveEmphasis(this.pieces));
   }
@@ -76,7 +76,7 @@ class Parser {
   }
 
   lineBreak() {
-    this.pieces.push({ type: "break" }); // models mean their line ends: verses, addresses
+    this.pieces.push({ type: "break" }); // models use line ends on purpose, such as in verses and addresses
     this.at += 1;
   }
 
@@ -100,7 +100,7 @@ class Parser {
         starts.push(run.index);
         this.fences.set(run[0].length, starts);
       }
-      for (const starts of this.fences.values()) starts.reverse(); // so that the next one is popped
+      for (const starts of this.fences.values()) starts.reverse(); // so that pop() returns the next one
     }
     return this.fences.get(length) ?? [];
   }
@@ -119,10 +119,10 @@ class Parser {
     const [bracket, ...inside] = this.pieces.splice(opened);
     const children = nest(resolveEmphasis(inside));
     this.at = target.end;
-    this.brackets = []; // a link has no link around it; so no text is nested twice, either
+    this.brackets = []; // links cannot contain links, so no text is nested twice either
     const address = safeAddress(target.address);
     if (!address) {
-      for (const child of children) this.pieces.push(child); // it leads nowhere good: only its words
+      for (const child of children) this.pieces.push(child); // the address is not safe, so only its text stays
       return;
     }
     const isEmpty = !plainText(children).trim();
@@ -132,18 +132,18 @@ class Parser {
 
   autoLink() {
     AUTO_LINK.lastIndex = this.at;
-    const found = AUTO_LINK.exec(this.text);
-    const address = found && safeAddress(found[1]);
+    const match = AUTO_LINK.exec(this.text);
+    const address = match && safeAddress(match[1]);
     if (!address) return this.literal(1);
     this.pieces.push(link(address));
-    this.at += found[0].length;
+    this.at += match[0].length;
   }
 
   bareAddress() {
     if (/[\p{L}\p{N}]/u.test(this.text[this.at - 1] ?? " ")) return this.literal(4);
     BARE_ADDRESS.lastIndex = this.at;
-    const found = BARE_ADDRESS.exec(this.text);
-    const address = found ? withoutSentence(found[0]) : "";
+    const match = BARE_ADDRESS.exec(this.text);
+    const address = match ? withoutSentence(match[0]) : "";
     if (!safeAddress(address)) return this.literal(4);
     this.pieces.push(link(address));
     this.at += address.length;
@@ -180,7 +180,7 @@ function runLength(text, start) {
   return end - start;
 }
 
-/** `(address "title")` at `start`: the address and where it ends, or null. Looks at a bounded number of characters. */
+/** Parse `(address "title")` at `start`; return the address and where it ends, or null. Bounded in time. */
 function linkTarget(text, start) {
   if (text[start] !== "(") return null;
   let at = start + 1;
@@ -208,7 +208,7 @@ function linkTarget(text, start) {
   return closed ? { address, end: at + closed[0].length } : null;
 }
 
-/** Punctuation at the end of an address, and brackets that it did not open, belong to the sentence. */
+/** Cut punctuation at the end of an address, and brackets that it did not open: they belong to the sentence. */
 function withoutSentence(address) {
   let end = address.length;
   while (TRAILING.includes(address[end - 1])) end -= 1;
@@ -223,7 +223,7 @@ function withoutSentence(address) {
 
 /**
  * Pair delimiters: a closer takes the last opener of its mark, so each is looked at once. The result has
- * {type: "open" | "close", tag} in place of delimiters.
+ * {type: "open" | "close", tag} instead of delimiters.
  */
 function resolveEmphasis(pieces) {
   const openers = { "*": [], _: [], "~": [] };
@@ -260,7 +260,7 @@ function closeWith(closer, openers, marks) {
     marks.get(opener).after.push({ type: "open", tag });
     marks.get(closer).before.push({ type: "close", tag });
     if (opener.count === 0) stack.pop();
-    // What opened in between with another mark cannot close beyond this pair.
+    // Openers of other marks inside this pair cannot close outside of it.
     for (const [mark, others] of Object.entries(openers)) {
       if (mark !== closer.mark) while (others.length && others.at(-1).order > opener.order) others.pop();
     }
@@ -290,7 +290,7 @@ function nest(pieces) {
   return root.children;
 }
 
-/** A link has no link inside. */
+/** Remove links inside a link. */
 function withoutLinks(nodes) {
   return nodes.flatMap((node) => {
     if (node.type === "link") return node.children;
@@ -298,7 +298,7 @@ function withoutLinks(nodes) {
   });
 }
 
-/** The words of nodes, without marks. */
+/** Return the text of nodes, without marks. */
 export function plainText(nodes) {
   return nodes.map((node) => node.value ?? (node.children ? plainText(node.children) : " ")).join("");
 }

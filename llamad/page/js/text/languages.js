@@ -1,4 +1,4 @@
-// Owns what the highlighter knows of languages: families of comments and strings, and keywords. Data only.
+// What the highlighter knows about languages: families of comments and strings, and keywords. Data only.
 
 const C_LIKE =
   "abstract as async await auto bool boolean break byte case catch char class const constexpr continue default " +
@@ -81,7 +81,7 @@ const FAMILY_OF = new Map(
   Object.entries(NAMES).flatMap(([family, names]) => names.split(" ").map((name) => [name, FAMILIES[family]])),
 );
 
-/** The family of a language by the name that a fence gives it, or null. */
+/** Return the family of a language by its name in a code fence, or null. */
 export function familyOf(language) {
   return FAMILY_OF.get(language) ?? null;
 }

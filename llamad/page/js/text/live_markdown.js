@@ -1,24 +1,24 @@
-// Owns the display of a text that is still being written. Blocks that nothing can change any more are left alone; only
-// the last one is made again, at most once a frame, and less often when that takes long.
+// Displays a text that is still being written. Blocks that can no longer change are left alone; only the last one is
+// made again, at most once a frame, and less often if that takes long.
 
 import { parseBlocks } from "./blocks.js";
 import { renderBlock } from "./render.js";
 
-const SHARE = 4; // of the time between two updates, at most one part in so many is spent on them
+const SHARE = 4; // updates take at most 1/SHARE of the time
 
 export class LiveMarkdown {
-  /** `onSettled` gets the element of each block that is complete. */
+  /** `onSettled` is called with the element of each complete block. */
   constructor(container, onSettled = () => {}) {
     this.container = container;
     this.onSettled = onSettled;
     this.text = "";
-    this.start = 0; // where the first block that is not settled begins
-    this.open = []; // elements that may yet change
+    this.start = 0; // where the first block begins that may still change
+    this.open = []; // elements that may still change
     this.waiting = 0;
     this.notBefore = 0;
   }
 
-  /** Show this text, which begins with the one shown before, soon. */
+  /** Show this text soon; it begins with the text that was shown before. */
   update(text) {
     this.text = text;
     if (!this.waiting) this.waiting = requestAnimationFrame((now) => this.frame(now));
@@ -36,7 +36,7 @@ export class LiveMarkdown {
     this.notBefore = performance.now() + took * (SHARE - 1);
   }
 
-  /** The text is complete. */
+  /** Show the last state of a complete text. */
   finish(text) {
     if (this.waiting) cancelAnimationFrame(this.waiting);
     this.waiting = 0;
@@ -58,7 +58,7 @@ export class LiveMarkdown {
     if (n > 0) this.start += n < blocks.length ? offsetOfLine(tail, blocks[n].line) : tail.length;
   }
 
-  /** Long code grows by its new text alone: true if that was all there is to do. */
+  /** Append new text to a long code block; return whether nothing else is to do. */
   extendCode(blocks, isComplete) {
     const [block] = blocks;
     if (isComplete || !this.code || blocks.length !== 1 || block.type !== "code" || block.isClosed) return false;
@@ -69,7 +69,7 @@ export class LiveMarkdown {
   }
 }
 
-/** All blocks but the last are settled, unless that has only a part of its first line, which may become anything. */
+/** Return how many blocks can no longer change: all but the last, and one less while its first line is incomplete. */
 function countSettled(tail, blocks) {
   if (blocks.length < 2) return 0;
   const begins = offsetOfLine(tail, blocks.at(-1).line);

@@ -1,24 +1,24 @@
-// Owns the way from Markdown to DOM nodes. Text becomes text nodes and a few known elements, never HTML.
-// Images of others are not loaded: they are links, as all addresses are.
+// Turns Markdown into DOM nodes. Text becomes text nodes and a few known elements, never HTML.
+// Images from other hosts are not loaded; they become links.
 
 import { h } from "../base/dom.js";
 import { copyButton } from "../base/copy.js";
 import { parseBlocks } from "./blocks.js";
 import { highlight } from "./highlight.js";
 
-/** The nodes of a whole Markdown text. */
+/** Return the nodes of a whole Markdown text. */
 export function renderMarkdown(text) {
   return parseBlocks(text).map(renderBlock);
 }
 
-/** The element of one block. */
+/** Return the element of one block. */
 export function renderBlock(block) {
   return BLOCKS[block.type](block);
 }
 
 const BLOCKS = {
   paragraph: (block) => h("p", {}, renderInline(block.children)),
-  // A message is below the page's own headings.
+  // Headings of a message are below the page's own headings.
   heading: (block) => h(`h${Math.min(block.level + 2, 6)}.level-${block.level}`, {}, renderInline(block.children)),
   rule: () => h("hr"),
   quote: (block) => h("blockquote", {}, block.children.map(renderBlock)),

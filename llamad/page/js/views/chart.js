@@ -1,4 +1,4 @@
-// Owns the small charts: a number, and its last two minutes as a line.
+// The small charts: a number, and its last two minutes as a line.
 
 import { h, uniqueId } from "../base/dom.js";
 import { linePath } from "../data/series.js";
@@ -14,7 +14,7 @@ function svg(tag, attributes) {
 }
 
 export class Chart {
-  /** `format` writes a value; `scale` is the top of the chart, or null: the highest value. */
+  /** `format` formats a value; `scale` is the top of the chart, or null for the highest value. */
   constructor(title, series, format, scale = null) {
     this.title = title;
     this.series = series;

@@ -1,4 +1,4 @@
-// Owns the list of keys.
+// The list of keyboard shortcuts.
 
 import { openDialog } from "../base/dialogs.js";
 import { h } from "../base/dom.js";
@@ -16,7 +16,7 @@ const KEYS = [
   ["?", "This list"],
 ];
 
-/** Show them. */
+/** Show the list. */
 export function openHelp() {
   return openDialog("Keyboard", () =>
     h(

@@ -1,4 +1,4 @@
-// Owns the infill playground: what stands before and after, other files, and the text between them.
+// The infill playground: the text before and after, other files, and the generated text in between.
 
 import { announce } from "../base/announce.js";
 import { button, iconButton } from "../base/buttons.js";
@@ -102,7 +102,7 @@ export class InfillView {
     this.drawState();
   }
 
-  /** What was written joins what stands before. */
+  /** Append the generated text to the text before it. */
   take() {
     this.prefix.value += this.text;
     this.prefix.dispatchEvent(new Event("input"));

@@ -1,10 +1,10 @@
-// Owns asking for an API key.
+// Asks for an API key.
 
 import { button } from "../base/buttons.js";
 import { openDialog } from "../base/dialogs.js";
 import { h, uniqueId } from "../base/dom.js";
 
-/** Ask for a key: {key, isKept}, or null. `isWrong`: the last one was refused. */
+/** Ask for a key; return {key, isKept}, or null. `isWrong` means that the last one was refused. */
 export async function askKey(isWrong) {
   const answer = await openDialog("API key", (close) => {
     const id = uniqueId("key");

@@ -1,6 +1,6 @@
-// Owns the keys that work everywhere on the page.
+// The keyboard shortcuts that work everywhere on the page.
 
-/** Listen to them; a field in which one writes keeps its keys. */
+/** Listen to the shortcuts. In a text field only those with Alt work. */
 export function listenToKeys({ newChat, settings, help }) {
   document.addEventListener("keydown", (event) => {
     if (document.querySelector("dialog[open]") || event.isComposing) return;

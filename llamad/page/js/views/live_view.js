@@ -1,4 +1,4 @@
-// Owns the live view: slots, queue, cache and speed. Asks while it is seen, and says which flag shows what is hidden.
+// The live view: slots, queue, cache and speed. It polls while it is visible, and says which flags show more.
 
 import { fill, h } from "../base/dom.js";
 import { count, decimal, percent } from "../base/format.js";
@@ -49,7 +49,7 @@ export class LiveView {
       h("div.column.wide", {}, h("h2", {}, "Live"), this.notes, this.tiles, this.slots),
     );
     this.before = null;
-    this.hasAsked = false; // for a key
+    this.hasAsked = false; // whether it has asked for a key
     this.tick();
     this.timer = setInterval(() => this.tick(), EVERY_MS);
   }
@@ -67,7 +67,7 @@ export class LiveView {
     }
   }
 
-  /** Returns why there are none, or "". Without /metrics, /health still tells how many slots are busy. */
+  /** Read /metrics; return why there are none, or "". Without them, /health still tells how many slots are busy. */
   async readMetrics(quiet) {
     let text;
     try {
@@ -109,7 +109,7 @@ export class LiveView {
 
   drawNotes(notes) {
     const text = notes.join("\n");
-    if (text === this.shownNotes) return; // a screen reader need not hear it every second
+    if (text === this.shownNotes) return; // a screen reader should not read it every second
     this.shownNotes = text;
     fill(
       this.notes,

@@ -1,9 +1,9 @@
-// Owns the choice of a model: a name where there is one, a list where there are several.
+// The choice of a model: shows a name if there is one model, and a list if there are several.
 
 import { fill, h } from "../base/dom.js";
 import { chooseModel, chosenModel, models } from "../server/server.js";
 
-/** The last part of a path: a model without an alias goes by its file. */
+/** Return the last part of a path, because the name of a model without an alias is its file's path. */
 export function shortName(id) {
   return id
     .split("/")
@@ -13,7 +13,7 @@ export function shortName(id) {
 
 const STATES = { loading: "loading", unloaded: "not loaded", failed: "failed", sleeping: "asleep" };
 
-/** The element; it follows the server's list. */
+/** Return the element, which follows the server's list. */
 export function modelPicker() {
   const element = h("div.model-picker");
   const draw = () => {

@@ -1,4 +1,4 @@
-// Owns the raw completion: a text that the model continues, token by token, each with what it might have been.
+// The raw completion: a text that the model continues, token by token, each with its alternatives.
 
 import { announce } from "../base/announce.js";
 import { button } from "../base/buttons.js";
@@ -88,7 +88,7 @@ export class RawView {
     else this.generate(this.lengthValue());
   }
 
-  /** Go on after the tokens that there are. */
+  /** Continue after the tokens that are there. */
   async generate(n) {
     this.problem.textContent = "";
     const body = {
@@ -112,7 +112,7 @@ export class RawView {
     this.drawState();
   }
 
-  /** Another token at this place: what came after it is dropped, and the model goes on. */
+  /** Replace a token: the tokens after it are dropped, and the model continues. */
   pick(at, other) {
     this.run.stop();
     this.tokens = [...this.tokens.slice(0, at), { ...other, others: this.tokens[at].others, isPicked: true }];
@@ -120,7 +120,7 @@ export class RawView {
     this.generate(this.lengthValue());
   }
 
-  /** The continuation becomes a part of the text. */
+  /** Append the continuation to the text. */
   take() {
     this.area.value += textOf(this.tokens);
     preferences.set("rawPrompt", this.area.value);

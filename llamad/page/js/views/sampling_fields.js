@@ -1,4 +1,4 @@
-// Owns the fields of the sampling options. What a person enters is kept at once; an empty field is the server's value.
+// The fields of the sampling options. A value is stored as soon as it is entered; an empty field means the server's.
 
 import { h, uniqueId } from "../base/dom.js";
 import { plainNumber } from "../base/format.js";
@@ -6,7 +6,7 @@ import { preferences } from "../data/preferences.js";
 import { problemWith, SAMPLING } from "../data/sampling.js";
 import { defaultOf } from "../server/server.js";
 
-/** The elements of all groups; the first is open. */
+/** Return the elements of all groups; all but the first are folded. */
 export function samplingFields() {
   return SAMPLING.map((group, at) => {
     const fields = h("div.number-fields", {}, group.fields.map(numberField));

@@ -1,4 +1,4 @@
-// Owns the settings: of this conversation (system prompt, form of answers, tools) and of all (sampling, thinking, key).
+// The settings of this conversation (system prompt, form of answers, tools) and of all (sampling, thinking, key).
 
 import { button } from "../base/buttons.js";
 import { openDialog } from "../base/dialogs.js";

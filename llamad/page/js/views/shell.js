@@ -1,4 +1,4 @@
-// Owns the frame of the page: the sidebar, which is a drawer on a phone, the bar above and the main part.
+// The frame of the page: the sidebar, which is a drawer on a phone, the bar at the top, and the main part.
 
 import { iconButton } from "../base/buttons.js";
 import { h } from "../base/dom.js";
@@ -26,7 +26,7 @@ export class Shell {
     this.skip = h("a.skip-link", { href: "#main", onclick: (event) => this.skipTo(event) }, "Skip to the content");
     isNarrow.addEventListener("change", () => this.setOpen(false));
     sidebar.addEventListener("click", (event) => {
-      if (event.target.closest("a")) this.closeSidebar(); // also to the view that is shown already
+      if (event.target.closest("a")) this.closeSidebar(); // even if its view is already shown
     });
     sidebar.addEventListener("keydown", (event) => {
       if (event.key === "Escape" && this.isOpen) this.closeSidebar();
@@ -50,7 +50,7 @@ export class Shell {
     this.menu.focus();
   }
 
-  /** On a phone a closed drawer cannot be reached, and an open one hides the rest. */
+  /** Update the drawer of a phone: a closed one cannot get the focus, and an open one hides the rest. */
   setOpen(isOpen) {
     this.isOpen = isOpen && isNarrow.matches;
     this.element.classList.toggle("sidebar-open", this.isOpen);

@@ -1,4 +1,4 @@
-// Owns the list of conversations and the ways to the other views.
+// The list of conversations, and the links to the other views.
 
 import { announce } from "../base/announce.js";
 import { button, iconButton } from "../base/buttons.js";

@@ -1,9 +1,9 @@
-// Owns the table of slots.
+// The table of slots.
 
 import { h } from "../base/dom.js";
 import { count } from "../base/format.js";
 
-/** The table of what /slots answers. */
+/** Return the table for a response of /slots. */
 export function slotTable(slots) {
   const heads = ["Slot", "State", "Tokens held", "Generated", "From cache"];
   return h(

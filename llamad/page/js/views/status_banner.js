@@ -1,4 +1,4 @@
-// Owns the line that says what the server does while it does not answer: loading, with its progress, or gone.
+// The line that says why the server cannot be used: it is loading, with its progress, or gone.
 
 import { announce } from "../base/announce.js";
 import { fill, h } from "../base/dom.js";
@@ -14,7 +14,7 @@ const TITLES = {
   unreachable: "The server cannot be reached",
 };
 
-/** The element; hidden while the server is ready. */
+/** Return the element, which is hidden while the server is ready. */
 export function statusBanner() {
   const element = h("div.banner", { role: "status", hidden: true });
   let last = "";

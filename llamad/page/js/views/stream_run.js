@@ -1,4 +1,4 @@
-// Owns one streamed request of a view: started, stopped, and never two at once.
+// A streamed request of a view: starts and stops it, and never runs two at once.
 
 import { ApiError, postStream } from "../server/api.js";
 import { chosenModel, models } from "../server/server.js";
@@ -19,7 +19,7 @@ export class StreamRun {
     this.onchange();
   }
 
-  /** Give each event to `take`. Resolves at the end, with the `error` that ended it, if one did. */
+  /** Pass each event to `take`. Resolves at the end, with the `error` that ended it, if any. */
   async start(path, body, take) {
     this.control?.abort();
     const control = new AbortController();
@@ -29,7 +29,7 @@ export class StreamRun {
     let problem = "";
     try {
       for await (const event of postStream(path, { ...model, ...body }, control.signal)) {
-        if (this.control !== control) break; // another one began
+        if (this.control !== control) break; // another request began
         take(event);
       }
     } catch (error) {

@@ -1,4 +1,4 @@
-// Owns the choice of light and dark: the system's, unless a person chose. early.js applies it before the first drawing.
+// The choice of light or dark: the system's, unless a person chose. early.js applies it before the page is drawn.
 
 import { announce } from "../base/announce.js";
 import { fill, h } from "../base/dom.js";
@@ -16,7 +16,7 @@ function apply(name) {
   else document.documentElement.dataset.theme = name;
 }
 
-/** A button that goes through the themes. */
+/** Return a button that cycles through the themes. */
 export function themeButton() {
   const element = h("button.icon-button", { type: "button" });
   const show = () => {

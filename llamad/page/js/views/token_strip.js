@@ -1,5 +1,5 @@
-// Owns the row of generated tokens, tinted by how sure the model was, and the menu of what each might have been.
-// One of them is in the tab order; arrow keys go from one to the next.
+// The row of generated tokens, tinted by how sure the model was, and the menu of alternatives for each.
+// One of them is in the tab order; arrow keys move from one to the next.
 
 import { fill, h } from "../base/dom.js";
 import { percent } from "../base/format.js";
@@ -24,14 +24,14 @@ export class TokenStrip {
     for (const token of tokens) this.add(token);
   }
 
-  /** One more at the end. */
+  /** Add a token at the end. */
   add(token) {
     if (!this.tokens.length) fill(this.element, this.menu);
     const isFirst = this.tokens.length === 0;
     this.tokens.push(token);
     const spec = `span.token.sure-${sureness(token.p)}${token.isPicked ? ".picked" : ""}`;
     const shown = token.text.includes("\ufffd") || !token.text ? visible(token) : token.text.replaceAll("\n", "⏎\n");
-    // No <button>: it would break lines inside words.
+    // This is not a <button>, because that would break lines inside words.
     const element = h(
       spec,
       {
