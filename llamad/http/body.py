@@ -42,7 +42,7 @@ class LengthBody:
 
     @property
     def n_bytes(self) -> int:
-        """How much of the body has arrived."""
+        """Return how many bytes of the body have arrived."""
         return self._length - self._left
 
     def discard(self) -> None:
@@ -116,7 +116,7 @@ class ChunkedBody:
 
     @property
     def n_bytes(self) -> int:
-        """How much of the body has arrived."""
+        """Return how many bytes of the body have arrived."""
         return self._n
 
     def feed(self, data: bytes, pos: int) -> int:

@@ -56,12 +56,12 @@ def _node(text: str) -> Peer | None:
 
 
 def _hops(headers: dict[str, str]) -> list[str]:
-    """The addresses that proxies added, the nearest last. Where both headers came, X-Forwarded-For counts."""
+    """Return the addresses that proxies added, the nearest last. If both headers are there, X-Forwarded-For counts."""
     listed = headers.get("x-forwarded-for")
     if listed is not None:
         return listed.split(",")[-HOPS_MAX:]
-    found = [_FOR.search(element) for element in headers.get("forwarded", "").split(",")[-HOPS_MAX:]]
-    return [match[1] if match is not None else "" for match in found]
+    nodes = [_FOR.search(element) for element in headers.get("forwarded", "").split(",")[-HOPS_MAX:]]
+    return [match[1] if match is not None else "" for match in nodes]
 
 
 class Proxies:

@@ -61,11 +61,11 @@ class Making:
 class MediaReader:
     """Reads images and sounds for one model. open() raises ProjectorError, read() raises MediaError."""
 
-    def __init__(self, wanted: Open, limits: Limits) -> None:
+    def __init__(self, request: Open, limits: Limits) -> None:
         self._limits = limits
         self._decoders = Decoders()
         self._to_bytes = msgspec.msgpack.Encoder()
-        self._encoder = Child(ENCODER, self._to_bytes.encode(wanted), self._on_open)
+        self._encoder = Child(ENCODER, self._to_bytes.encode(request), self._on_open)
         self._is_encoding = asyncio.Lock()
         self._turns = FairTurns(N_PLACES)
         self._kept: FairCache[Encoding] = FairCache(limits.cache_bytes)

@@ -139,7 +139,7 @@ def test_a_sound_at_the_right_rate_is_as_it_was(decode):
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        (b"RIFF", "is no WAV"),
+        (b"RIFF", "is not WAV"),
         (sound(n=170_000), "claims 11 s; the limit is 10 s"),
         (sound(n=100), "is shorter than"),
         (sound()[:24] + struct.pack("<I", 1) + sound()[28:], "1 samples a second"),
@@ -151,13 +151,13 @@ def test_a_sound_at_the_right_rate_is_as_it_was(decode):
             + bytes(16),
             "",
         ),
-        (sound(kind="OGG"), "is no WAV"),
-        (sound(kind="AIFF"), "is no WAV"),
-        (sound(kind="W64"), "is no WAV"),
-        (b"ID3\4\0\0\0\0\0\0" + sound(kind="AIFF"), "is no WAV"),
-        (b"ID3\4\0\0\0\0\0\0" * 3 + sound(kind="CAF"), "is no WAV"),
-        (b"ID3\4\0\0\xff\0\0\0" + sound(), "is no WAV"),
-        (b"ID3\4\0\0\x7f\x7f\x7f\x7f" + sound(), "is no WAV"),
+        (sound(kind="OGG"), "is not WAV"),
+        (sound(kind="AIFF"), "is not WAV"),
+        (sound(kind="W64"), "is not WAV"),
+        (b"ID3\4\0\0\0\0\0\0" + sound(kind="AIFF"), "is not WAV"),
+        (b"ID3\4\0\0\0\0\0\0" * 3 + sound(kind="CAF"), "is not WAV"),
+        (b"ID3\4\0\0\xff\0\0\0" + sound(), "is not WAV"),
+        (b"ID3\4\0\0\x7f\x7f\x7f\x7f" + sound(), "is not WAV"),
     ],
 )
 def test_broken_sounds_are_refused(decode, data, says):

@@ -51,7 +51,7 @@ def of_regex(pattern: str) -> str:
         raise Unsupported("it repeats something that may be empty")
     options = edges(tree)
     if options is None:
-        raise Unsupported("^ and $ can only stand at its ends")
+        raise Unsupported("^ and $ can only be at its ends")
     text = render(alt(_expr(core) for _, core, _ in options))
     return f"root ::= {text}\n" if text else 'root ::= ""\n'
 

@@ -125,7 +125,8 @@ def host_free() -> int:
 
 
 def cache_ram_bytes(settings: Settings) -> int:
-    """Bytes for prompts in host memory (--cache-ram): 0 with self-extend, whose positions cannot be split again."""
+    """Return the bytes for prompts in host memory (--cache-ram). They are 0 with self-extend, whose positions cannot be
+    split again."""
     if settings.cache_ram < 0:
         return int(settings.grp_attn_n == 1) << 62
     if settings.cache_ram == 0 or settings.grp_attn_n > 1:

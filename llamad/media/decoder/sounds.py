@@ -32,7 +32,7 @@ def _without_tag(data: bytes) -> bytes:
     view = memoryview(data)
     while bytes(view[:3]) == b"ID3" and len(view) >= TAG_HEAD:
         if any(byte & 0x80 for byte in view[6:TAG_HEAD]):
-            raise UnreadableError("is no WAV, MP3 or FLAC, or is broken: its ID3 tag has no length")
+            raise UnreadableError("is not WAV, MP3 or FLAC, or is broken: its ID3 tag has no length")
         n_bytes = TAG_HEAD + (view[6] << 21 | view[7] << 14 | view[8] << 7 | view[9])
         if view[5] & TAG_HAS_FOOTER:
             n_bytes += TAG_HEAD
@@ -51,7 +51,7 @@ def _checked(data: bytes) -> bytes:
         or (rest[:1] == b"\xff" and b"\xe0" <= rest[1:2] < b"\xff")
     )
     if not is_known:
-        raise UnreadableError("is no WAV, MP3 or FLAC, or is broken at its beginning")
+        raise UnreadableError("is not WAV, MP3 or FLAC, or is broken at its beginning")
     return rest
 
 
@@ -63,7 +63,7 @@ def decode(data: bytes, seconds_max: float, sample_rate: int) -> tuple[Samples, 
             mono = _read(file, int(seconds_max * file.samplerate))
             rate = file.samplerate
     except soundfile.LibsndfileError as error:
-        raise UnreadableError(f"is no WAV, MP3 or FLAC, or is broken: {error.error_string}") from None
+        raise UnreadableError(f"is not WAV, MP3 or FLAC, or is broken: {error.error_string}") from None
     if len(mono) < SECONDS_MIN * rate:
         raise UnreadableError(f"is shorter than {SECONDS_MIN} s")
     if not np.isfinite(mono).all():

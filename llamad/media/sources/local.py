@@ -17,12 +17,12 @@ def read(address: str, folder: str | None, bytes_max: int) -> bytes:
     Blocks."""
     if folder is None:
         raise SourceError(
-            "file:// is off; start the server with --media-path FOLDER to allow what lies in it"
+            "file:// is off; start the server with --media-path FOLDER to allow the files in it"
         )
     path = unquote(address.removeprefix(SCHEME))
     resolved = below(folder, path)
     if resolved is None:
-        raise SourceError("file:// reaches only what lies below --media-path")
+        raise SourceError("file:// can only read files inside --media-path")
     try:
         # The file may have been replaced since its path was resolved, so a link is not followed, and opening a pipe
         # does not wait.
