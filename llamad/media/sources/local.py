@@ -22,7 +22,7 @@ def read(address: str, folder: str | None, bytes_max: int) -> bytes:
     path = unquote(address.removeprefix(SCHEME))
     resolved = below(folder, path)
     if resolved is None:
-        raise SourceError("file:// can only read files inside --media-path")
+        raise SourceError("file:// reads only files below --media-path")
     try:
         # The file may have been replaced since its path was resolved, so a link is not followed, and opening a pipe
         # does not wait.
