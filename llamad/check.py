@@ -24,7 +24,7 @@ from llamad.engine.fit.measure import Device
 from llamad.engine.fit.usage import Use
 from llamad.engine.survey import Alternative, Cache, Refusal, Survey
 from llamad.flags.parse import FlagError
-from llamad.flags.settings import Settings
+from llamad.flags.settings import DaemonSettings, ModelSettings, Settings
 from llamad.flags.sources import Sources
 from llamad.flags.types.flag import Action
 from llamad.http import unix_socket
@@ -90,15 +90,15 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
         return _refused(str(error))
     if parsed.action is not Action.RUN:
         return command_line.answer(parsed.action, sources)
-    settings = parsed.settings
+    daemon, model = parsed.settings.daemon, parsed.settings.model
     try:
-        settings = _with_files(settings, environ)
-        asyncio.run(reach_once(settings.rpc))
-        survey = _survey(settings)
-        doubts = asyncio.run(_check_front(settings, survey))
+        model = _with_files(model, environ)
+        asyncio.run(reach_once(model.rpc))
+        survey = _survey(model)
+        doubts = asyncio.run(_check_front(Settings(daemon, model), survey))
     except (LoadError, StartError, ProjectorFileError) as error:
         return _refused(str(error))
-    report = _report(settings, survey, [*parsed.warnings, *doubts])
+    report = _report(Settings(daemon, model), survey, [*parsed.warnings, *doubts])
     print(msgspec.json.encode(report).decode() if is_json else _text(report))
     return 0
 
@@ -108,7 +108,7 @@ def _refused(reason: str) -> int:
     return 1
 
 
-def _with_files(settings: Settings, environ: Mapping[str, str]) -> Settings:
+def _with_files(settings: ModelSettings, environ: Mapping[str, str]) -> ModelSettings:
     """Return the settings with the model's files; a check downloads nothing. Raises LoadError, ProjectorFileError."""
     if settings.is_remote:
         return with_files(settings, environ, is_offline=True)
@@ -118,7 +118,7 @@ def _with_files(settings: Settings, environ: Mapping[str, str]) -> Settings:
     return with_projector(settings)
 
 
-def _survey(settings: Settings) -> Survey:
+def _survey(settings: ModelSettings) -> Survey:
     """Survey the model in a child process. Raises LoadError."""
     done = subprocess.run(
         [sys.executable, "-P", "-m", "llamad.engine.survey"],
@@ -145,16 +145,16 @@ def _survey(settings: Settings) -> Survey:
 async def _check_front(settings: Settings, survey: Survey) -> list[str]:
     """Check everything but the model that a start reads: keys, certificates, templates, grammars. Return the warnings.
     Raises LoadError, StartError."""
-    settings = msgspec.structs.replace(settings, step_trace=None, log_prompts_dir=None)  # these write files
-    daemon = Daemon(settings)
+    daemon = Daemon(settings.replaced({"step_trace": None, "log_prompts_dir": None}))  # these write files
+    flags = settings.model
     try:
-        vocab = VocabFile(settings.model, settings.override_kv, api_only=settings.llama_api_only)
+        vocab = VocabFile(flags.model, flags.override_kv, api_only=flags.llama_api_only)
     except VocabError as error:
         raise LoadError(str(error)) from None
     loaded = survey.loaded
     model = Model(
         loaded.info,
-        vocab.vocab(special=settings.special),
+        vocab.vocab(special=flags.special),
         n_ctx=loaded.n_ctx,
         n_ctx_slot=loaded.n_ctx_slot,
         can_generate=loaded.can_generate,
@@ -169,7 +169,7 @@ async def _check_front(settings: Settings, survey: Survey) -> list[str]:
 
 
 def _report(settings: Settings, survey: Survey, warnings: list[str]) -> Report:
-    loaded, info = survey.loaded, survey.loaded.info
+    model, loaded, info = settings.model, survey.loaded, survey.loaded.info
     memory = Memory(
         devices=survey.usage.devices,
         host=survey.usage.host,
@@ -179,18 +179,18 @@ def _report(settings: Settings, survey: Survey, warnings: list[str]) -> Report:
         host_free=survey.host_free_bytes,
     )
     return Report(
-        model=settings.model,
-        names=list(settings.aliases),
+        model=model.model,
+        names=list(model.aliases),
         description=info.description,
         n_params=info.n_params,
         n_ctx_train=info.n_ctx_train,
         generates=loaded.can_generate,
         vectors=loaded.vectors,
-        listens=_addresses(settings),
-        n_slots=settings.n_parallel,
+        listens=_addresses(settings.daemon),
+        n_slots=model.n_parallel,
         n_ctx=loaded.n_ctx,
         n_ctx_slot=loaded.n_ctx_slot,
-        kv_unified=settings.kv_unified,
+        kv_unified=model.kv_unified,
         n_batch=survey.n_batch,
         n_ubatch=survey.n_ubatch,
         n_threads=survey.n_threads,
@@ -205,7 +205,7 @@ def _report(settings: Settings, survey: Survey, warnings: list[str]) -> Report:
     )
 
 
-def _addresses(settings: Settings) -> list[str]:
+def _addresses(settings: DaemonSettings) -> list[str]:
     scheme = "https" if settings.ssl_cert_file else "http"
     return [
         f"unix:{host}"

@@ -31,46 +31,46 @@ def read(sources: Sources, passed: Passed) -> tuple[Settings, Bound] | int:
         return _refused(str(error), exit_codes.WRONG_FLAGS)
     if parsed.action is not Action.RUN:
         return answer(parsed.action, sources)
-    settings = parsed.settings
+    daemon, model = parsed.settings.daemon, parsed.settings.model
     try:
-        logs.setup(settings)
+        logs.setup(daemon)
     except OSError as error:
-        return _refused(f"--log-file: {error.strerror}: {settings.log_file}")
+        return _refused(f"--log-file: {error.strerror}: {daemon.log_file}")
     for warning in parsed.warnings:
         logging.getLogger("llamad").warning("%s", warning)
-    if settings.log_test:
+    if daemon.log_test:
         logs.test()
         return 0
-    is_local = settings.hf_repo is None and settings.model_url is None
-    if is_local and "model" not in parsed.given and not os.path.exists(settings.model):
+    is_local = model.hf_repo is None and model.model_url is None
+    if is_local and "model" not in parsed.given and not os.path.exists(model.model):
         return _refused(
             "no model: give the path of a GGUF file with -m or --model, or in LLAMA_ARG_MODEL, or a model's name with"
-            f" -hf (the default, {settings.model}, does not exist)",
+            f" -hf (the default, {model.model}, does not exist)",
             exit_codes.WRONG_FLAGS,
         )
-    reason = model_file.refusal(settings.model) if is_local else None
+    reason = model_file.refusal(model.model) if is_local else None
     if reason is not None:
         return _refused(reason)
     for flag, paths in (
-        ("--lora", [one.path for one in settings.lora]),
-        ("--control-vector", [one.path for one in settings.control_vector]),
+        ("--lora", [one.path for one in model.lora]),
+        ("--control-vector", [one.path for one in model.control_vector]),
     ):
         for path in paths:
             reason = model_file.refusal(path, flag)
             if reason is not None:
                 return _refused(reason)
     try:
-        settings = with_projector(settings) if not settings.is_remote else settings
+        model = with_projector(model) if not model.is_remote else model
     except ProjectorFileError as error:
         return _refused(str(error))
     try:
         if not passed:
-            return settings, bind(settings.hosts, settings.port, settings.reuse_port)
+            return Settings(daemon, model), bind(daemon.hosts, daemon.port, daemon.reuse_port)
         if parsed.given & {"hosts", "port", "reuse_port"}:
             logging.getLogger("llamad").warning(
                 "the sockets are inherited: --host, --port and --reuse-port have no effect"
             )
-        return settings, inherit(passed)
+        return Settings(daemon, model), inherit(passed)
     except OSError as error:
         return _refused(refusal(error), exit_codes.LISTEN_FAILED)
 
@@ -102,7 +102,7 @@ def _devices(sources: Sources) -> str:
     from llamad.engine.loading.devices import device_lines
     from llamad.models.rpc_wait import reach_once
 
-    workers = sources.without("--list-devices").read().settings.rpc
+    workers = sources.without("--list-devices").read().settings.model.rpc
     asyncio.run(reach_once(workers))
     return "\n".join(device_lines(workers)) + "\n"
 

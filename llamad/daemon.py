@@ -20,7 +20,7 @@ from llamad.api.service.model_table import ModelTable
 from llamad.api.service.served_model import ServedModel
 from llamad.api.service.service import Service
 from llamad.base.memory_trim import Trimmer, keep_large_blocks_apart
-from llamad.flags.settings import Settings
+from llamad.flags.settings import DaemonSettings, Settings
 from llamad.flags.sources import Sources
 from llamad.http.binding import Bound, refusal
 from llamad.http.server import HttpServer
@@ -72,22 +72,22 @@ class Daemon:
         self._bound = bound
         self._is_inherited = bound is not None and bound.is_inherited
         try:
-            self.host = host or Host(settings, engine)
+            self.host = host or Host(settings.model, engine)
         except OSError as error:
-            raise StartError(f"--step-trace {settings.step_trace}: {error.strerror}") from None
+            raise StartError(f"--step-trace {settings.model.step_trace}: {error.strerror}") from None
         try:
-            self.service = Service(settings, build_info())
+            self.service = Service(settings.daemon, build_info())
             self.models = ModelTable(self.service, [ServedModel(self.service, self.host)])
-            keys, tls = read_keys(settings), tls_of(settings)
+            keys, tls = read_keys(settings.daemon), tls_of(settings.daemon)
             self.api = Api(self.models, keys)
             self.http = HttpServer(
                 self.api,
-                limits_of(settings),
-                cors_of(settings, bool(keys)),
+                limits_of(settings.daemon),
+                cors_of(settings.daemon, bool(keys)),
                 access_writer(),
                 tls.context if tls is not None else None,
                 log_quiet=ACCESS.isEnabledFor(logging.DEBUG),
-                proxies=proxies_of(settings),
+                proxies=proxies_of(settings.daemon),
                 budget=self.service.budget,
             )
         except ValueError as error:
@@ -101,7 +101,7 @@ class Daemon:
         self.host.failed = self._on_failed
 
     @property
-    def settings(self) -> Settings:
+    def settings(self) -> DaemonSettings:
         """Return the current settings, some of which a reload may have changed."""
         return self.service.settings
 

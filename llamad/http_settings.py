@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import socket
 
-from llamad.flags.settings import Settings
+from llamad.flags.settings import DaemonSettings
 from llamad.http import tls
 from llamad.http.cors import Cors
 from llamad.http.limits import Limits, raise_nofile
@@ -20,7 +20,7 @@ log = logging.getLogger("llamad")
 SPARE_DESCRIPTORS = 256
 
 
-def limits_of(settings: Settings) -> Limits:
+def limits_of(settings: DaemonSettings) -> Limits:
     return Limits(
         header_max_bytes=settings.header_max_bytes,
         body_max_bytes=settings.body_max_bytes,
@@ -36,7 +36,7 @@ def limits_of(settings: Settings) -> Limits:
     )
 
 
-def cors_of(settings: Settings, has_keys: bool) -> Cors:
+def cors_of(settings: DaemonSettings, has_keys: bool) -> Cors:
     try:
         return Cors(
             settings.cors_origins,
@@ -51,19 +51,19 @@ def cors_of(settings: Settings, has_keys: bool) -> Cors:
         raise ValueError(f"--cors-origins: {error}") from None
 
 
-def proxies_of(settings: Settings) -> Proxies | None:
+def proxies_of(settings: DaemonSettings) -> Proxies | None:
     if not settings.trusted_proxies:
         return None
     return Proxies(settings.trusted_proxies, speaks_first=settings.proxy_protocol)
 
 
-def tls_of(settings: Settings) -> tls.Tls | None:
+def tls_of(settings: DaemonSettings) -> tls.Tls | None:
     if settings.ssl_cert_file is None or settings.ssl_key_file is None:
         return None
     return tls.make(settings.ssl_cert_file, settings.ssl_key_file)
 
 
-def ask_descriptors(settings: Settings) -> None:
+def ask_descriptors(settings: DaemonSettings) -> None:
     """Raise the limit of open files to what all connections need, as far as the system allows; warn if it is less."""
     n_needed = settings.connections_max + SPARE_DESCRIPTORS
     n_got = raise_nofile(n_needed)

@@ -74,16 +74,16 @@ def _pull(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
         print(help_text(shutil.get_terminal_size((100, 24)).columns), end="")
         return 0
     for parsed in every:
-        if parsed.action is not Action.RUN or not parsed.settings.is_remote:
+        if parsed.action is not Action.RUN or not parsed.settings.model.is_remote:
             raise FlagError("no model is named")
     for parsed in every:
         # People read this, so it has no prefix and no timestamps.
         logs.setup(
             msgspec.structs.replace(
-                parsed.settings, log_format="text", log_prefix=False, log_timestamps="off"
+                parsed.settings.daemon, log_format="text", log_prefix=False, log_timestamps="off"
             )
         )
-        settings = with_files(parsed.settings, environ)
+        settings = with_files(parsed.settings.model, environ)
         for path in filter(None, (settings.model, settings.mmproj)):
             print(path, flush=True)
     return 0

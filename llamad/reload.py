@@ -19,7 +19,7 @@ import msgspec
 from llamad.api.service.auth import read_keys
 from llamad.api.service.model_table import ModelTable
 from llamad.base.log_levels import level_of
-from llamad.flags.settings import Settings
+from llamad.flags.settings import Settings, divided
 from llamad.flags.sources import Sources
 from llamad.flags.table import TABLE
 from llamad.flags.types.kinds import Switch
@@ -130,10 +130,10 @@ class Reload:
     def _items(self, settings: Settings) -> list[str]:
         """Return the names of the items that can be reloaded."""
         items = {
-            "env-file": settings.env_file is not None and self._sources is not None,
-            "api-keys": bool(self._service.keys or settings.api_keys or settings.api_key_file),
+            "env-file": settings.daemon.env_file is not None and self._sources is not None,
+            "api-keys": bool(self._service.keys or settings.daemon.api_keys or settings.daemon.api_key_file),
             "certificate": self._tls is not None,
-            "log-file": self._applied.log_file is not None and self._applied.log_enabled,
+            "log-file": self._applied.daemon.log_file is not None and self._applied.daemon.log_enabled,
         }
         return [name for name, is_there in items.items() if is_there]
 
@@ -168,7 +168,7 @@ class Reload:
         return parsed.settings
 
     async def _reload_keys(self, new: Settings) -> None:
-        settings = msgspec.structs.replace(self._applied, **_picked(new, KEYS))
+        settings = msgspec.structs.replace(self._applied.daemon, **_picked(new, KEYS))
         keys, old = await self._read(partial(read_keys, settings)), self._service.keys
         if old and not keys:
             raise ValueError(
@@ -183,7 +183,7 @@ class Reload:
             log.info("API keys: %d added, %d removed, %d in all", added, removed, len(keys.names))
 
     async def _reload_certificate(self, new: Settings) -> None:
-        settings = msgspec.structs.replace(self._applied, **_picked(new, TLS))
+        settings = msgspec.structs.replace(self._applied.daemon, **_picked(new, TLS))
         tls = await self._read(partial(tls_of, settings))
         if tls is None:
             raise ValueError("TLS cannot be turned off; restart the server if that is intended")
@@ -214,10 +214,11 @@ class Reload:
         """Apply the values that differ from the current ones, and return them."""
         changes = {name: value for name, value in values.items() if value != self._applied.get(name)}
         if changes:
-            self._applied = msgspec.structs.replace(self._applied, **changes)
-            self._service.settings = msgspec.structs.replace(self._service.settings, **changes)
+            self._applied = self._applied.replaced(changes)
+            daemon, model = divided(changes)
+            self._service.settings = msgspec.structs.replace(self._service.settings, **daemon)
             for one in self._models:
-                one.apply(changes)
+                one.apply(model)
         return changes
 
     def _warn_of_others(self, new: Settings) -> None:

@@ -50,7 +50,7 @@ def _measured(arguments: list[str]) -> dict[str, Any]:
     from llamad.flags.sources import Sources
 
     lib.llamad_log_open(-1)
-    settings = Sources(arguments, {}).read().settings
+    settings = Sources(arguments, {}).read().settings.model
     vet(settings, Loading())
     plan = Planner(settings, 1, always=True).plan()
     assert plan.usage is not None

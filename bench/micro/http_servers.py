@@ -46,7 +46,7 @@ TICKS = 100  # a second, in /proc/PID/stat
 
 def default_limits() -> Limits:
     """Return the limits that the flags set by default."""
-    return limits_of(Sources(["-m", "none.gguf"], {}).read().settings)
+    return limits_of(Sources(["-m", "none.gguf"], {}).read().settings.daemon)
 
 
 class App:

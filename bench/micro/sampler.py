@@ -83,7 +83,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 def main(flags: argparse.Namespace) -> int:
     programs.check_model(flags)
     LlamaLog()  # keeps llama.cpp's lines off the screen
-    vocab = load(parse(["-m", flags.model, "-c", "256"], {}).settings, 1, Loading()).vocab
+    vocab = load(parse(["-m", flags.model, "-c", "256"], {}).settings.model, 1, Loading()).vocab
     print(f"{'chain':20} {'vocabulary':>10} {'llamad µs':>10} {'llama.cpp µs':>13} {'times':>6}")
     for name, (kind, values) in CHAINS.items():
         for n_vocab in SIZES:

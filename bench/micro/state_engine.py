@@ -54,7 +54,7 @@ class _Sink:
 
 async def measure_engine(flags: argparse.Namespace) -> list[Row]:
     """Save and restore under the endpoints; the gap is how long the engine did nothing else."""
-    host = Host(parse(engine_flags(flags), {}).settings)
+    host = Host(parse(engine_flags(flags), {}).settings.model)
     await host.load()
     if host.engine is None or host.states is None:
         raise BenchError(f"the model cannot be measured: {host.error}")

@@ -21,7 +21,7 @@ from llamad.engine.loading.model import load
 from llamad.engine.loading.opening import Loading, vet
 from llamad.engine.loading.thread_pools import restored
 from llamad.engine.loading.threads import compute_threads, sampler_threads
-from llamad.flags.settings import Settings
+from llamad.flags.settings import ModelSettings
 from llamad.grammar.grammar import Grammar, GrammarError, Pieces
 from llamad.protocol.channel import Descriptors
 from llamad.protocol.control_messages import (
@@ -39,7 +39,7 @@ from llamad.protocol.errors import FileRefused, LoadError
 log = logging.getLogger("llamad.engine")
 
 
-def _fitted(settings: Settings, n_threads: int, kept: bytes) -> tuple[Settings, bytes]:
+def _fitted(settings: ModelSettings, n_threads: int, kept: bytes) -> tuple[ModelSettings, bytes]:
     """Return the settings with which the model fits, and what the daemon's next engine should keep of the choice, if
     one was made. Raises LoadError."""
     from llamad.engine.fit import plan as fit  # rarely needed
@@ -58,7 +58,7 @@ class Instance:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: ModelSettings,
         descriptors: Descriptors,
         loading: Loading,
         on_planned: Callable[[bytes], None] = lambda _: None,

@@ -32,7 +32,7 @@ from llamad.engine.llama_log import LlamaLog
 from llamad.engine.loading.opening import Loading
 from llamad.engine.loading.thread_pools import bind_caller
 from llamad.engine.log_handler import FrontHandler
-from llamad.flags.settings import Settings
+from llamad.flags.settings import ModelSettings
 from llamad.protocol import blobs, process
 from llamad.protocol.channel import Descriptors
 from llamad.protocol.control_messages import (
@@ -187,7 +187,7 @@ def _show_progress(server: Server, loading: Loading, is_loaded: threading.Event)
             server.send(Progress(shown))
 
 
-def _load(server: Server, settings: Settings, kept: bytes) -> Instance:
+def _load(server: Server, settings: ModelSettings, kept: bytes) -> Instance:
     loading, is_loaded = Loading(), threading.Event()
     threading.Thread(target=_show_progress, args=(server, loading, is_loaded), daemon=True).start()
     descriptors = Descriptors(process.MEMORY_FD, process.COMMAND_FD, process.EVENT_FD)
@@ -197,7 +197,7 @@ def _load(server: Server, settings: Settings, kept: bytes) -> Instance:
         is_loaded.set()
 
 
-def _serve(server: Server, settings: Settings, kept: bytes) -> int:
+def _serve(server: Server, settings: ModelSettings, kept: bytes) -> int:
     server.instance = instance = _load(server, settings, kept)
     # Not earlier, because opening a GPU may start the driver's own program, which loads a kernel module.
     with contextlib.suppress(syscall_filter.FilterError):
@@ -252,10 +252,8 @@ def main() -> int:
     threading.Thread(target=_tell_of_termination, args=(server,), name="llamad-signals", daemon=True).start()
     start = server.receive()
     assert isinstance(start, Start)
-    settings: Settings = pickle.loads(start.settings)
-    logging.basicConfig(
-        handlers=[FrontHandler()], level=logging.DEBUG if settings.verbosity > 3 else logging.INFO
-    )
+    settings: ModelSettings = pickle.loads(start.settings)
+    logging.basicConfig(handlers=[FrontHandler()], level=logging.DEBUG if start.is_verbose else logging.INFO)
     llama_log = LlamaLog()
     llama_log.start()
     server.start()

@@ -20,7 +20,7 @@ from llamad.engine.loading import memory
 from llamad.engine.loading.model import load
 from llamad.engine.loading.opening import Loading, vet
 from llamad.engine.loading.threads import compute_threads
-from llamad.flags.settings import Settings
+from llamad.flags.settings import ModelSettings
 from llamad.protocol.control_messages import Loaded
 from llamad.protocol.errors import LoadError
 
@@ -79,11 +79,11 @@ def _log(level_min: int = 0) -> str:
     return logged.decode("utf-8", "replace")
 
 
-def _planned(settings: Settings, n_threads: int, host_free: int) -> Plan:
+def _planned(settings: ModelSettings, n_threads: int, host_free: int) -> Plan:
     return Planner(settings, n_threads, always=True, host_free=host_free).plan()
 
 
-def alternatives(settings: Settings, n_threads: int, host_free: int) -> list[Alternative]:
+def alternatives(settings: ModelSettings, n_threads: int, host_free: int) -> list[Alternative]:
     """Return flags that would fit instead of the model's whole context, or of the given flags."""
     q8 = {"cache_type_k": "q8_0", "cache_type_v": "q8_0"}
     free = {"fit": "on", "keeps_ctx": False, "n_ctx": 0}
@@ -109,7 +109,7 @@ def alternatives(settings: Settings, n_threads: int, host_free: int) -> list[Alt
     return fitting
 
 
-def _cache(settings: Settings, n_threads: int, usage: Usage, n_ctx: int) -> Cache:
+def _cache(settings: ModelSettings, n_threads: int, usage: Usage, n_ctx: int) -> Cache:
     """Return how much of the caches grows with the context, measured with a second context that is twice as long."""
     longer = msgspec.structs.replace(settings, n_ctx=2 * n_ctx, fit="off", keeps_ctx=True)
     try:
@@ -120,7 +120,7 @@ def _cache(settings: Settings, n_threads: int, usage: Usage, n_ctx: int) -> Cach
     return Cache(token, usage.total.cache - token * n_ctx)
 
 
-def survey(settings: Settings, n_threads: int, host_free: int) -> Survey:
+def survey(settings: ModelSettings, n_threads: int, host_free: int) -> Survey:
     """Survey the model. Raises LoadError."""
     plan = _planned(settings, n_threads, host_free)
     assert plan.usage is not None
@@ -151,7 +151,7 @@ def survey(settings: Settings, n_threads: int, host_free: int) -> Survey:
     )
 
 
-def _surveyed(settings: Settings) -> Survey | Refusal:
+def _surveyed(settings: ModelSettings) -> Survey | Refusal:
     lib.llamad_log_open(-1)
     n_threads, host_free = compute_threads(settings.n_threads), memory.host_free()
     try:
@@ -165,7 +165,7 @@ def _surveyed(settings: Settings) -> Survey | Refusal:
 
 def main() -> int:
     os.environ.setdefault("GGML_NO_BACKTRACE", "1")
-    settings: Settings = pickle.load(sys.stdin.buffer)
+    settings: ModelSettings = pickle.load(sys.stdin.buffer)
     sys.stdout.buffer.write(msgspec.json.encode(_surveyed(settings)))
     sys.stdout.flush()
     os._exit(0)  # freeing a model that was never loaded would be useless

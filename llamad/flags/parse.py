@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from llamad.flags.env_file import Line
-from llamad.flags.settings import Settings
+from llamad.flags.settings import DaemonSettings, ModelSettings, Settings, divided
 from llamad.flags.table import TABLE, Table
 from llamad.flags.types.flag import Action, Flag, Later, Preset, Ready, Request
 from llamad.flags.types.kinds import I32_MAX, Pair, Switch
@@ -73,7 +73,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str], lines: Mapping[str, L
     given = frozenset(one.flag.dest for one in settings)
     _unescape(values, given)
     _imply(values, given)
-    result = _sized(_settings(values, given), given)
+    result = _settings(values, given)
     _check_together(result)
     return Parsed(result, warnings, given & frozenset(values), Action.RUN)
 
@@ -277,24 +277,27 @@ def _settings(values: dict[str, Any], given: frozenset[str]) -> Settings:
     for name, value in options.items():
         if isinstance(value, tuple):
             options[name] = FIELDS[name].type(value)
-    rest = {name: value for name, value in values.items() if name not in options}
-    return Settings(
-        **rest,
+    daemon, model = divided({name: value for name, value in values.items() if name not in options})
+    wants_states = daemon["endpoint_slots"] or model["slot_save_path"] is not None
+    made = ModelSettings(
+        **model,
         options=Options(**options),
         given=given.intersection(WITH_FLAG),
         keeps_ctx=False,
         inputs_on_device=None,
+        wants_states=wants_states,
     )
+    return Settings(DaemonSettings(**daemon), _sized(made, given))
 
 
-def _sized(settings: Settings, given: frozenset[str]) -> Settings:
+def _sized(model: ModelSettings, given: frozenset[str]) -> ModelSettings:
     """A limit per slot without a context size is the size of each. `-c 0` is a size: the model's."""
     if "n_ctx" in given:
-        return msgspec.structs.replace(settings, keeps_ctx=True)
-    if settings.kv_unified_per_slot == 0:
-        return settings
-    n_ctx = min(settings.n_parallel * settings.kv_unified_per_slot, I32_MAX)
-    return msgspec.structs.replace(settings, n_ctx=n_ctx, keeps_ctx=True)
+        return msgspec.structs.replace(model, keeps_ctx=True)
+    if model.kv_unified_per_slot == 0:
+        return model
+    n_ctx = min(model.n_parallel * model.kv_unified_per_slot, I32_MAX)
+    return msgspec.structs.replace(model, n_ctx=n_ctx, keeps_ctx=True)
 
 
 def _imply(values: dict[str, Any], given: frozenset[str]) -> None:
@@ -320,33 +323,34 @@ def unescape(text: str) -> str:
 
 def _check_together(settings: Settings) -> None:
     """Checks that involve several settings."""
-    if (settings.ssl_key_file is None) != (settings.ssl_cert_file is None):
+    daemon, model = settings.daemon, settings.model
+    if (daemon.ssl_key_file is None) != (daemon.ssl_cert_file is None):
         raise FlagError("TLS needs both --ssl-key-file and --ssl-cert-file")
-    if settings.metrics_public and not settings.endpoint_metrics:
+    if daemon.metrics_public and not daemon.endpoint_metrics:
         raise FlagError("--metrics-public needs --metrics")
-    if settings.proxy_protocol and not settings.trusted_proxies:
+    if daemon.proxy_protocol and not daemon.trusted_proxies:
         raise FlagError("--proxy-protocol needs --trusted-proxies: whom to believe")
-    if settings.proxy_protocol and settings.ssl_cert_file is not None:
+    if daemon.proxy_protocol and daemon.ssl_cert_file is not None:
         raise FlagError(
             "--proxy-protocol works without TLS: let the proxy end it and leave out --ssl-cert-file"
         )
-    if settings.grp_attn_n > 1 and settings.grp_attn_w % settings.grp_attn_n:
+    if model.grp_attn_n > 1 and model.grp_attn_w % model.grp_attn_n:
         raise FlagError(
-            f"--grp-attn-w {settings.grp_attn_w} must be a multiple of --grp-attn-n {settings.grp_attn_n}"
+            f"--grp-attn-w {model.grp_attn_w} must be a multiple of --grp-attn-n {model.grp_attn_n}"
         )
-    if settings.hf_repo is not None and settings.model_url is not None:
+    if model.hf_repo is not None and model.model_url is not None:
         raise FlagError("--hf-repo and --model-url both name the model; leave one out")
-    if settings.hf_file is not None and settings.hf_repo is None:
+    if model.hf_file is not None and model.hf_repo is None:
         raise FlagError("--hf-file names a file of a repository; name that with --hf-repo")
-    names = [one.name for one in settings.lora if one.name]
+    names = [one.name for one in model.lora if one.name]
     for name in names:
         if names.count(name) > 1:
             raise FlagError(f"--lora: two adapters are named '{name}'; requests could not tell them apart")
-    if settings.flash_attn == "off" and settings.cache_type_v not in _FLOAT_CACHES:
+    if model.flash_attn == "off" and model.cache_type_v not in _FLOAT_CACHES:
         raise FlagError(
-            f"--cache-type-v {settings.cache_type_v} needs flash attention: leave out --flash-attn off, or use f16"
+            f"--cache-type-v {model.cache_type_v} needs flash attention: leave out --flash-attn off, or use f16"
         )
-    breakers = settings.options.dry_sequence_breakers
+    breakers = model.options.dry_sequence_breakers
     if len(breakers) > BREAKERS_MAX:
         raise FlagError(f"--dry-sequence-breaker is given {len(breakers)} times; use at most {BREAKERS_MAX}")
     for text in breakers:

@@ -1,10 +1,12 @@
-"""Owns the typed result of parsing: the settings of all groups, and a few that follow from several flags.
+"""Owns the typed result of parsing: the settings of the daemon and of a model, from all groups, and a few that follow
+from several flags.
 
 Built once by `parse`, then read-only, from any thread. Must not have defaults: they are in the groups.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -36,22 +38,29 @@ class StructOfGroups(msgspec.StructMeta):
         mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any
     ) -> StructOfGroups:
         fields = [field for base in bases for field in vars(base).get("__annotations__", ())]
-        namespace["__annotations__"] = dict.fromkeys(fields, Any) | namespace["__annotations__"]
+        namespace["__annotations__"] = dict.fromkeys(fields, Any) | namespace.get("__annotations__", {})
         return super().__new__(mcs, name, bases, namespace, **options)
 
 
-class Settings(
-    # Those of the daemon.
+class DaemonSettings(
     General,
     Server,
     HttpLimits,
-    RequestLimits,
     Logs,
-    # Those of a model.
+    msgspec.Struct,
+    metaclass=StructOfGroups,
+    frozen=True,
+    kw_only=True,
+):
+    """What the daemon has: where it listens, keys, limits of connections, logs. `None` means "none"."""
+
+
+class ModelSettings(
     Loading,
     Hub,
     Context,
     Slots,
+    RequestLimits,
     Sampling,
     Grammar,
     Chat,
@@ -66,12 +75,14 @@ class Settings(
     frozen=True,
     kw_only=True,
 ):
-    """Every setting of a running daemon; `None` means "from the model" or "none" unless a comment says otherwise."""
+    """What a model has, and all that its engine is told. `None` means "from the model" or "none" unless a comment says
+    otherwise."""
 
     options: Options  # defaults of a request
     given: frozenset[str]  # the options that a flag or a variable set; a model's file may set the others
     keeps_ctx: bool  # -c was given, or follows from another flag: it is not fitted
     inputs_on_device: bool | None  # the token embedding table; None: where there is memory to spare
+    wants_states: bool  # whether any endpoint can request a slot's state
 
     @property
     def alias(self) -> str | None:
@@ -88,11 +99,28 @@ class Settings(
         """Whether any endpoint computes embeddings or scores."""
         return self.embeddings or self.reranking
 
-    @property
-    def wants_states(self) -> bool:
-        """Whether any endpoint can request a slot's state."""
-        return self.endpoint_slots or self.slot_save_path is not None
+
+class Settings(msgspec.Struct, frozen=True):
+    """Every setting of a command line."""
+
+    daemon: DaemonSettings
+    model: ModelSettings
 
     def get(self, dest: str) -> Any:
         """The value that a flag of this `dest` sets."""
-        return getattr(self.options if dest in WITH_FLAG else self, dest)
+        if dest in DaemonSettings.__struct_fields__:
+            return getattr(self.daemon, dest)
+        return getattr(self.model.options if dest in WITH_FLAG else self.model, dest)
+
+    def replaced(self, changes: Mapping[str, Any]) -> Settings:
+        """Return the settings with other values of some fields."""
+        daemon, model = divided(changes)
+        return Settings(
+            msgspec.structs.replace(self.daemon, **daemon), msgspec.structs.replace(self.model, **model)
+        )
+
+
+def divided(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the values of the daemon's fields, and the others."""
+    daemon = {name: value for name, value in values.items() if name in DaemonSettings.__struct_fields__}
+    return daemon, {name: value for name, value in values.items() if name not in daemon}

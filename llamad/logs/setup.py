@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from llamad.base.log_levels import level_of
-from llamad.flags.settings import Settings
+from llamad.flags.settings import DaemonSettings
 from llamad.logs.format import ACCESS_NAME, Formatter, JsonFormatter, TextFormatter
 from llamad.logs.output import FileOutput, Output, is_journal
 
@@ -119,7 +119,7 @@ def on_reopen_signal() -> None:
         log.info("the log file was reopened")
 
 
-def _file_path(settings: Settings) -> str:
+def _file_path(settings: DaemonSettings) -> str:
     path = settings.log_file
     assert path is not None
     if settings.log_file_mode != "new":
@@ -129,7 +129,7 @@ def _file_path(settings: Settings) -> str:
     return f"{root}.{unique}.{ending}" if dot and "/" not in ending else f"{path}.{unique}.log"
 
 
-def _formatter(settings: Settings, is_terminal: bool, in_journal: bool) -> Formatter:
+def _formatter(settings: DaemonSettings, is_terminal: bool, in_journal: bool) -> Formatter:
     is_text = settings.log_format == "text" or (settings.log_format == "auto" and (is_terminal or in_journal))
     if not is_text:
         return JsonFormatter(in_journal)
@@ -139,7 +139,7 @@ def _formatter(settings: Settings, is_terminal: bool, in_journal: bool) -> Forma
     return TextFormatter(timestamps, settings.log_prefix, colors, in_journal)
 
 
-def _opened(settings: Settings) -> list[Output]:
+def _opened(settings: DaemonSettings) -> list[Output]:
     outputs: list[Output] = []
     if sys.stderr is not None:
         fd = sys.stderr.fileno()
@@ -151,7 +151,7 @@ def _opened(settings: Settings) -> list[Output]:
     return outputs
 
 
-def setup(settings: Settings) -> None:
+def setup(settings: DaemonSettings) -> None:
     """Configure logging as the flags say. Raises OSError when the log file cannot be opened."""
     root = logging.getLogger()
     root.handlers.clear()

@@ -14,7 +14,7 @@ from llamad.base.folder import below
 from llamad.client.adapters import Adapters, Held, UnknownAdapter
 from llamad.client.control import Asking
 from llamad.client.engine_client import EngineClient
-from llamad.flags.settings import Settings
+from llamad.flags.settings import ModelSettings
 from llamad.flags.types.values import AdapterFile
 from llamad.protocol.errors import EngineEnded, EngineFault, FileRefused
 
@@ -28,7 +28,7 @@ class NoFile(Exception):
 class AdapterLoading:
     """Nothing can be loaded unless the flags name a folder."""
 
-    def __init__(self, settings: Settings, adapters: Adapters) -> None:
+    def __init__(self, settings: ModelSettings, adapters: Adapters) -> None:
         self._folder = settings.lora_load_path
         self._n_max = settings.lora_load_max
         self._adapters = adapters

@@ -14,7 +14,7 @@ from llamad.client.embedding import Embedder
 from llamad.client.engine_client import EngineClient
 from llamad.client.slot_states import States
 from llamad.client.step_trace import StepTrace
-from llamad.flags.settings import Settings
+from llamad.flags.settings import ModelSettings
 from llamad.models import stalls
 from llamad.models.adapter_loading import AdapterLoading
 from llamad.models.projector import make_reader
@@ -28,7 +28,7 @@ from llamad.ses1.ses1 import Layout, StateError
 log = logging.getLogger("llamad.engine")
 
 
-def states_layout(settings: Settings, ready: Ready) -> tuple[Layout | None, str]:
+def states_layout(settings: ModelSettings, ready: Ready) -> tuple[Layout | None, str]:
     """The layout of the model's states, or why there is none."""
     if settings.grp_attn_n > 1:
         return None, "with --grp-attn-n its positions are grouped"
@@ -44,7 +44,7 @@ class Connections:
     """`model`, `engine` (if it generates) and `embedder` (if the flags enable it) are set from the first engine on, and
     stay. Raises OSError for a trace that cannot be written."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ModelSettings) -> None:
         self.settings = settings
         self.model: Model | None = None
         self.engine: EngineClient | None = None

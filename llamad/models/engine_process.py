@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from llamad.client.control import Control
-    from llamad.flags.settings import Settings
+    from llamad.flags.settings import ModelSettings
     from llamad.protocol.control_messages import FromEngine
 
 log = logging.getLogger("llamad.engine")
@@ -80,7 +80,7 @@ class EngineProcess:
         self._is_lost = False  # its end of the control socket is closed
         self._is_dumping = False  # its log is Python's stacks from here on
 
-    def begin(self, settings: Settings, kept: bytes = b"") -> None:
+    def begin(self, settings: ModelSettings, kept: bytes = b"") -> None:
         """Let it open the model, while this process imports the rest of itself. `kept`: of the last engine's Planned
         message."""
         import pickle
@@ -89,7 +89,8 @@ class EngineProcess:
 
         self.has_begun = True
         try:
-            self._socket.sendall(packed(Start(pickle.dumps(settings), kept)))
+            is_verbose = logging.getLogger().isEnabledFor(logging.DEBUG)
+            self._socket.sendall(packed(Start(pickle.dumps(settings), is_verbose, kept)))
         except OSError:
             pass  # it has ended; attach() will say why
 

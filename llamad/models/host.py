@@ -17,7 +17,7 @@ import msgspec
 
 from llamad.client.control import Asking
 from llamad.client.engine_client import EngineClient
-from llamad.flags.settings import Settings
+from llamad.flags.settings import ModelSettings
 from llamad.models import stalls
 from llamad.models.connections import Connections
 from llamad.models.engine_process import END_SECONDS, EngineProcess
@@ -63,7 +63,7 @@ class State(Enum):
 class Host(Connections):
     """`state` says whether an engine serves. `settings` have the paths of the model's files once they are there."""
 
-    def __init__(self, settings: Settings, process: EngineProcess | None = None) -> None:
+    def __init__(self, settings: ModelSettings, process: EngineProcess | None = None) -> None:
         super().__init__(settings)
         if settings.model_url is not None:  # the model's name meanwhile
             name = settings.model_url.partition("?")[0].rpartition("/")[2]

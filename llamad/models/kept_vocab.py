@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 
-from llamad.flags.settings import Settings
+from llamad.flags.settings import ModelSettings
 from llamad.protocol.errors import LoadError
 from llamad.tokenizer.vocab import Vocab
 from llamad.tokenizer.vocab_file import FileId, VocabError, VocabFile, file_id
@@ -26,7 +26,7 @@ class KeptVocab:
         assert self._kept is not None
         return self._kept[1]
 
-    async def read(self, settings: Settings) -> None:
+    async def read(self, settings: ModelSettings) -> None:
         """Read the vocabulary if there is none yet, or if the file was replaced. llama.cpp aborts on broken ones: the
         engine must have checked it before. Raises LoadError."""
         try:
@@ -34,7 +34,7 @@ class KeptVocab:
         except VocabError as error:
             raise LoadError(str(error)) from None
 
-    def _read(self, settings: Settings) -> tuple[FileId, Vocab]:
+    def _read(self, settings: ModelSettings) -> tuple[FileId, Vocab]:
         kept, now = self._kept, file_id(settings.model)
         if kept is not None and kept[0] == now:
             return kept

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from llamad.base import model_file
-from llamad.flags.settings import Settings
+from llamad.flags.settings import ModelSettings
 from llamad.models.projector import ProjectorFileError, with_projector
 from llamad.protocol.errors import LoadError
 
@@ -26,13 +26,13 @@ log = logging.getLogger("llamad.download")
 
 
 def with_files(
-    settings: Settings,
+    settings: ModelSettings,
     environ: Mapping[str, str],
     *,
     meter: Meter | None = None,
     stop: threading.Event | None = None,
     is_offline: bool = False,
-) -> Settings:
+) -> ModelSettings:
     """The settings with the paths of the files that they name, downloaded unless `is_offline`; without the token, which
     has done its work. Raises LoadError. Blocks."""
     from llamad.models.hub.errors import HubError  # what speaks HTTP takes long to import
@@ -59,20 +59,20 @@ def with_files(
 class ModelDownload:
     """`meter` is there once the download has begun."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ModelSettings) -> None:
         self.meter: Meter | None = None
         self._settings = settings
         self._stop = threading.Event()
 
-    async def run(self) -> Settings:
+    async def run(self) -> ModelSettings:
         """As with_files()."""
         from llamad.models.hub.progress import Meter
 
         loop = asyncio.get_running_loop()
-        done: asyncio.Future[Settings] = loop.create_future()
+        done: asyncio.Future[ModelSettings] = loop.create_future()
         self.meter = meter = Meter()
 
-        def settle(result: Settings | Exception) -> None:
+        def settle(result: ModelSettings | Exception) -> None:
             if done.done():
                 return
             if isinstance(result, Exception):
@@ -81,7 +81,7 @@ class ModelDownload:
                 done.set_result(result)
 
         def work() -> None:
-            result: Settings | Exception
+            result: ModelSettings | Exception
             try:
                 result = with_files(self._settings, os.environ, meter=meter, stop=self._stop)
             except LoadError as error:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from llamad.base import model_file
-from llamad.flags.settings import Settings
+from llamad.flags.settings import ModelSettings
 
 if TYPE_CHECKING:
     from llamad.media.reader import MediaReader
@@ -26,7 +26,7 @@ class ProjectorFileError(ValueError):
     """A sentence that names the flag."""
 
 
-def with_projector(settings: Settings) -> Settings:
+def with_projector(settings: ModelSettings) -> ModelSettings:
     """The settings with the projector that is meant; checked as far as its first bytes. Raises ProjectorFileError."""
     path = settings.mmproj
     if settings.mmproj_auto is False:
@@ -54,7 +54,7 @@ def _beside(model: str) -> str | None:
     return None
 
 
-def make_reader(settings: Settings) -> MediaReader | None:
+def make_reader(settings: ModelSettings) -> MediaReader | None:
     """None: the model reads text only."""
     if settings.mmproj is None:
         return None

@@ -56,7 +56,7 @@ def test_without_repacking_host_buffers_and_offload(tiny):
 
 def test_offload_is_the_contexts():
     for flags, is_on in (([], True), (["--no-op-offload"], False)):
-        assert _context_params(parse(["-m", "x", *flags], {}).settings, 1).op_offload is is_on
+        assert _context_params(parse(["-m", "x", *flags], {}).settings.model, 1).op_offload is is_on
 
 
 @pytest.mark.parametrize(
@@ -69,14 +69,14 @@ def test_offload_is_the_contexts():
     ],
 )
 def test_a_slot_can_have_a_limit_of_its_own(tiny, flags, n_ctx, n_slot, n_warnings):
-    model = load(parse(["-m", tiny, *flags.split()], {}).settings, 1, Loading(), is_survey=True)
+    model = load(parse(["-m", tiny, *flags.split()], {}).settings.model, 1, Loading(), is_survey=True)
     assert (model.n_ctx, model.n_ctx_slot, len(model.warnings)) == (n_ctx, n_slot, n_warnings)
     model.close()
 
 
 def test_a_limit_too_small_for_a_slot_is_refused(tiny):
     with pytest.raises(LoadError, match="--kv-unified-per-slot 5: a slot needs at least 8"):
-        load(parse(["-m", tiny, "--kv-unified-per-slot", "5", "-c", "64"], {}).settings, 1, Loading())
+        load(parse(["-m", tiny, "--kv-unified-per-slot", "5", "-c", "64"], {}).settings.model, 1, Loading())
 
 
 def test_a_prompt_beyond_the_slots_limit_is_refused(tiny):

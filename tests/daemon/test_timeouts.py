@@ -25,5 +25,5 @@ def test_a_body_that_stalls_ends_with_the_timeout(tiny):
 
 def test_by_default_only_silence_ends_a_body():
     """A slow but steady upload was cut off after a minute, whatever the flag said."""
-    limits = limits_of(parse(["-m", "a.gguf", "--timeout", "700"], {}).settings)
+    limits = limits_of(parse(["-m", "a.gguf", "--timeout", "700"], {}).settings.daemon)
     assert (limits.read_timeout, limits.write_timeout, limits.body_timeout) == (700, 700, 0)

@@ -89,20 +89,23 @@ def test_a_broken_manifest_is_not(path, value):
 def test_flags_are_llamads_and_fit_the_pod(variant):
     container, pod = container_of(variant), pods_of(variant)["spec"]
     settings = settings_of(container)
-    assert settings.hf_repo is not None
-    assert settings.endpoint_metrics
-    assert (settings.hosts, settings.port) == (("0.0.0.0",), container["ports"][0]["containerPort"])
-    assert int(re.search(r"^EXPOSE (\d+)$", DOCKERFILE, re.MULTILINE)[1]) == settings.port
-    waits = container["lifecycle"]["preStop"]["sleep"]["seconds"] + settings.drain_delay_seconds
-    assert settings.drain_delay_seconds > 0
-    assert waits + settings.drain_seconds < pod["terminationGracePeriodSeconds"]
+    assert settings.model.hf_repo is not None
+    assert settings.daemon.endpoint_metrics
+    assert (settings.daemon.hosts, settings.daemon.port) == (
+        ("0.0.0.0",),
+        container["ports"][0]["containerPort"],
+    )
+    assert int(re.search(r"^EXPOSE (\d+)$", DOCKERFILE, re.MULTILINE)[1]) == settings.daemon.port
+    waits = container["lifecycle"]["preStop"]["sleep"]["seconds"] + settings.daemon.drain_delay_seconds
+    assert settings.daemon.drain_delay_seconds > 0
+    assert waits + settings.daemon.drain_seconds < pod["terminationGracePeriodSeconds"]
     resources = container["resources"]
     assert resources["limits"]["memory"] == resources["requests"]["memory"]
-    assert settings.cache_ram < int(resources["limits"]["memory"].removesuffix("Gi")) * 1024
+    assert settings.model.cache_ram < int(resources["limits"]["memory"].removesuffix("Gi")) * 1024
     is_gpu = "nvidia.com/gpu" in resources["limits"]
     assert container["image"] == ("llamad:cuda" if is_gpu else "llamad:cpu")
     if not is_gpu:
-        assert settings.n_threads < int(resources["requests"]["cpu"])
+        assert settings.model.n_threads < int(resources["requests"]["cpu"])
 
 
 def test_what_is_written_and_read_is_mounted(variant):
@@ -116,14 +119,14 @@ def test_what_is_written_and_read_is_mounted(variant):
     assert {one["name"] for one in mounts.values()} == claims | set(volumes)
     (cache,) = (one["value"] for one in container["env"] if one["name"] == "LLAMA_CACHE")
     assert mounts[cache]["name"] in claims
-    keys = mounts[str(Path(settings.api_key_file).parent)]
+    keys = mounts[str(Path(settings.daemon.api_key_file).parent)]
     assert keys["readOnly"]
     secret = volumes[keys["name"]]["secret"]
     assert secret["defaultMode"] & 0o040  # by the group, which is fsGroup
     for one in ("cpu", "gpu"):
         made = re.search(r"create secret generic (\S+) --from-file=([\w-]+)=", read(one))
         assert made is not None
-        assert made.groups() == (secret["secretName"], Path(settings.api_key_file).name)
+        assert made.groups() == (secret["secretName"], Path(settings.daemon.api_key_file).name)
     assert "emptyDir" in volumes[mounts["/tmp"]["name"]]
 
 
@@ -226,11 +229,11 @@ def test_the_gateway_finds_pods_picker_and_metrics():
     assert len(engine) == 4
     capacity = plugins["approx-prefix-cache-producer"]
     settings = settings_of(container)
-    n_host = settings.cache_ram * 1024 // 144  # 144 KiB a token, as gpu/pods.yaml says
-    assert capacity["blockSizeTokens"] * capacity["lruCapacityPerServer"] == settings.n_ctx + n_host
+    n_host = settings.model.cache_ram * 1024 // 144  # 144 KiB a token, as gpu/pods.yaml says
+    assert capacity["blockSizeTokens"] * capacity["lruCapacityPerServer"] == settings.model.n_ctx + n_host
     source = plugins["metrics-data-source"]
     with Faked(Fake(), "--api-key", "k", "--metrics", "--metrics-public") as server:
         answer = server.client.get(source["path"])  # the picker sends no key
-        assert settings.metrics_public
+        assert settings.daemon.metrics_public
         shown = set(re.findall(r"^([\w:]+) [\d.e+-]+$", answer.body.decode(), re.MULTILINE))
         assert set(engine.values()) - shown == {"llamad:lora_requests_info"}  # only with adapters

@@ -174,10 +174,12 @@ def test_llamad_knows_every_variable_of_the_environment_file():
 def test_the_limits_fit_the_settings():
     unit = directives("llamad.service")
     settings = parse([], env_file()[0]).settings
-    assert int(unit["LimitNOFILE"][0]) > 2 * settings.connections_max
-    assert int(unit["TimeoutStopSec"][0]) > settings.drain_seconds + settings.drain_delay_seconds
+    assert int(unit["LimitNOFILE"][0]) > 2 * settings.daemon.connections_max
+    assert (
+        int(unit["TimeoutStopSec"][0]) > settings.daemon.drain_seconds + settings.daemon.drain_delay_seconds
+    )
     (address,) = directives("llamad.socket")["ListenStream"]
-    assert address == f"{settings.hosts[0]}:{settings.port}"
+    assert address == f"{settings.daemon.hosts[0]}:{settings.daemon.port}"
 
 
 def test_llamad_knows_its_command_line_and_its_exit_status():

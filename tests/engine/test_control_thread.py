@@ -139,7 +139,7 @@ def test_another_engine_takes_the_place_of_one_without_a_control_thread(
     """The process went on without the thread, and the front waited for its answers for ever."""
 
     async def run() -> None:
-        host = Host(parse(["-m", tiny, "-np", "1", "-c", "256", "-t", "1", "--no-warmup"], {}).settings)
+        host = Host(parse(["-m", tiny, "-np", "1", "-c", "256", "-t", "1", "--no-warmup"], {}).settings.model)
         await host.load()
         first = host._process
         assert first is not None

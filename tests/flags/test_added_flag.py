@@ -23,7 +23,7 @@ from llamad.flags.parse import FlagError, parse
 
 def said(*arguments, **variables):
     try:
-        return parse(["-m", "x.gguf", *arguments], variables).settings.motto
+        return parse(["-m", "x.gguf", *arguments], variables).settings.daemon.motto
     except FlagError as error:
         return str(error)
 

@@ -114,7 +114,7 @@ def test_it_is_understood(line: str, n_warnings: int) -> None:
 
 def test_variables_of_a_container_are_understood() -> None:
     result = parse([], VARIABLES)
-    assert (result.settings.model, result.settings.n_parallel, result.settings.mmap) == (
+    assert (result.settings.model.model, result.settings.model.n_parallel, result.settings.model.mmap) == (
         "/models/m.gguf",
         2,
         False,

@@ -81,7 +81,7 @@ def test_flags_win_then_the_environment_then_the_file(tmp_path: Path) -> None:
     environ = {"LLAMA_ARG_PORT": "2", "LLAMA_ARG_CTX_SIZE": "2"}
     parsed = read(tmp_path, text, "--port 3", environ)
     settings = parsed.settings
-    assert (settings.port, settings.n_ctx, settings.n_max) == (3, 2, 1)
+    assert (settings.daemon.port, settings.model.n_ctx, settings.model.n_max) == (3, 2, 1)
     assert {"port", "n_ctx", "n_max"} <= parsed.given
     file = tmp_path / "llamad.env"
     assert sorted(parsed.warnings) == [
@@ -94,31 +94,31 @@ def test_flags_win_then_the_environment_then_the_file(tmp_path: Path) -> None:
 def test_a_variable_names_the_file(tmp_path: Path) -> None:
     path = tmp_path / "llamad.env"
     path.write_text("LLAMA_ARG_PORT=1")
-    assert Sources(["-m", "x"], {"LLAMA_ARG_ENV_FILE": str(path)}).read().settings.port == 1
-    assert Sources(["-m", "x"], {"LLAMA_ARG_ENV_FILE": ""}).read().settings.env_file is None
+    assert Sources(["-m", "x"], {"LLAMA_ARG_ENV_FILE": str(path)}).read().settings.daemon.port == 1
+    assert Sources(["-m", "x"], {"LLAMA_ARG_ENV_FILE": ""}).read().settings.daemon.env_file is None
 
 
 def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
     path = tmp_path / "llamad.env"
     path.write_text("LLAMA_ARG_PORT=1")
     sources = Sources(["-m", "x", "--env-file", str(path)], {})
-    assert sources.read().settings.port == 1
+    assert sources.read().settings.daemon.port == 1
     path.write_text("LLAMA_ARG_PORT=2")
-    assert sources.read().settings.port == 2
+    assert sources.read().settings.daemon.port == 2
     path.write_text("LLAMA_ARG_PORT=x")
     with pytest.raises(FlagError):
         sources.read()
     assert sources.parsed is not None
-    assert sources.parsed.settings.port == 2
+    assert sources.parsed.settings.daemon.port == 2
 
 
 def test_the_model_of_more_weight_is_served(tmp_path: Path) -> None:
     path = tmp_path / "llamad.env"
     path.write_text("LLAMA_ARG_HF_REPO=some/model")
     line = ["--env-file", str(path)]
-    assert Sources(line, {}).read().settings.hf_repo == "some/model"
+    assert Sources(line, {}).read().settings.model.hf_repo == "some/model"
     parsed = Sources(line, {"LLAMA_ARG_MODEL": "x.gguf"}).read()
-    assert (parsed.settings.hf_repo, parsed.settings.model) == (None, "x.gguf")
+    assert (parsed.settings.model.hf_repo, parsed.settings.model.model) == (None, "x.gguf")
     assert parsed.warnings == [f"{path}:1: LLAMA_ARG_HF_REPO is ignored: LLAMA_ARG_MODEL names the model"]
 
 

@@ -34,17 +34,17 @@ def complaint(line: str | list[str], environ: Mapping[str, str] | None = None) -
 
 def test_the_flag_wins_over_the_variable_with_a_warning() -> None:
     result = parsed("-c 1", {"LLAMA_ARG_CTX_SIZE": "2"})
-    assert result.settings.n_ctx == 1
+    assert result.settings.model.n_ctx == 1
     assert result.warnings == ["LLAMA_ARG_CTX_SIZE is ignored: -c on the command line wins"]
 
 
 def test_a_variable_that_loses_is_not_even_read() -> None:
-    assert parsed("-c 1", {"LLAMA_ARG_CTX_SIZE": "nonsense"}).settings.n_ctx == 1
+    assert parsed("-c 1", {"LLAMA_ARG_CTX_SIZE": "nonsense"}).settings.model.n_ctx == 1
 
 
 def test_a_variable_alone_gives_no_warning() -> None:
     result = parsed("", {"LLAMA_ARG_CTX_SIZE": "2", "PATH": "/bin"})
-    assert (result.settings.n_ctx, result.warnings) == (2, [])
+    assert (result.settings.model.n_ctx, result.warnings) == (2, [])
 
 
 def test_an_empty_variable_is_not_set() -> None:
@@ -53,7 +53,7 @@ def test_an_empty_variable_is_not_set() -> None:
 
 def test_another_flag_of_the_same_setting_wins_too() -> None:
     result = parsed("--log-format json", {"LLAMA_ARG_LOG_JSONL": "0"})
-    assert result.settings.log_format == "json"
+    assert result.settings.daemon.log_format == "json"
     assert result.warnings == ["LLAMA_ARG_LOG_JSONL is ignored: --log-format on the command line wins"]
 
 
@@ -63,19 +63,19 @@ def test_errors_name_the_variable() -> None:
 
 @pytest.mark.parametrize("word", ["1", "true", "on", "enabled", "yes", "ON", "True"])
 def test_yes_in_a_variable(word: str) -> None:
-    assert settings("", {"LLAMA_ARG_ENDPOINT_SLOTS": word}).endpoint_slots is True
-    assert settings("", {"LLAMA_ARG_NO_MMAP": word}).mmap is False
+    assert settings("", {"LLAMA_ARG_ENDPOINT_SLOTS": word}).daemon.endpoint_slots is True
+    assert settings("", {"LLAMA_ARG_NO_MMAP": word}).model.mmap is False
 
 
 @pytest.mark.parametrize("word", ["0", "false", "off", "disabled", "no", "Off"])
 def test_no_in_a_variable(word: str) -> None:
-    assert settings("", {"LLAMA_ARG_CONT_BATCHING": word}).cont_batching is False
-    assert settings("", {"LLAMA_ARG_NO_MMAP": word}).mmap is True
+    assert settings("", {"LLAMA_ARG_CONT_BATCHING": word}).model.cont_batching is False
+    assert settings("", {"LLAMA_ARG_NO_MMAP": word}).model.mmap is True
 
 
 def test_two_variables_of_one_setting() -> None:
     result = parsed("", {"LLAMA_API_KEY": "a", "LLAMA_ARG_API_KEY": "b"})
-    assert result.settings.api_keys == ("a",)
+    assert result.settings.daemon.api_keys == ("a",)
     assert result.warnings == ["LLAMA_ARG_API_KEY is ignored: LLAMA_API_KEY is set too and wins"]
 
 
@@ -200,7 +200,7 @@ def test_adapters_and_their_scales_stand_in_the_order_of_the_line() -> None:
     given = parsed(
         "--lora a.gguf,style=b.gguf --lora-scaled c.gguf 0.5 --lora-scaled x=d.gguf:2,e.gguf:-1"
     ).settings
-    assert [tuple(one) for one in given.lora] == [
+    assert [tuple(one) for one in given.model.lora] == [
         ("a.gguf", 1.0, ""),
         ("b.gguf", 1.0, "style"),
         ("c.gguf", 0.5, ""),
@@ -217,5 +217,5 @@ def test_control_vectors_and_their_layers() -> None:
     given = parsed(
         "--control-vector a.gguf --control-vector-scaled b.gguf:0.5 --control-vector-layer-range 1 7"
     ).settings
-    assert [tuple(one) for one in given.control_vector] == [("a.gguf", 1.0), ("b.gguf", 0.5)]
-    assert given.control_vector_layer_range == (1, 7)
+    assert [tuple(one) for one in given.model.control_vector] == [("a.gguf", 1.0), ("b.gguf", 0.5)]
+    assert given.model.control_vector_layer_range == (1, 7)

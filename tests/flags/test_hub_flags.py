@@ -35,7 +35,7 @@ def settings_of(line: str) -> Settings:
 def test_lines_of_tutorials_are_understood(line: str) -> None:
     parsed = parse(shlex.split(line), {})
     assert parsed.warnings == []
-    assert parsed.settings.is_remote
+    assert parsed.settings.model.is_remote
 
 
 @pytest.mark.parametrize(
@@ -47,9 +47,9 @@ def test_a_name_that_is_none(name: str) -> None:
 
 
 def test_the_name_at_the_hub_is_the_models_unless_it_has_another() -> None:
-    assert settings_of("-hf a/b:Q8_0").alias == "a/b:Q8_0"
-    assert settings_of("-hf a/b -a mine").alias == "mine"
-    assert settings_of("-m x.gguf").alias is None
+    assert settings_of("-hf a/b:Q8_0").model.alias == "a/b:Q8_0"
+    assert settings_of("-hf a/b -a mine").model.alias == "mine"
+    assert settings_of("-m x.gguf").model.alias is None
 
 
 def test_one_model_is_named() -> None:
@@ -59,16 +59,16 @@ def test_one_model_is_named() -> None:
         settings_of("-m x.gguf -hff y.gguf")
     parsed = parse(["-hf", "a/b", "-m", "x.gguf"], {})
     assert parsed.warnings == ["-m is ignored: -hf names the model"]
-    assert parsed.settings.hf_repo == "a/b"
+    assert parsed.settings.model.hf_repo == "a/b"
 
 
 def test_a_flag_that_names_a_model_wins_over_a_variable_that_names_another() -> None:
     parsed = parse(["-m", "x.gguf"], {"LLAMA_ARG_HF_REPO": "a/b", "LLAMA_ARG_HF_FILE": "y.gguf"})
     assert parsed.warnings == ["LLAMA_ARG_HF_REPO is ignored: -m names the model"]
-    assert (parsed.settings.model, parsed.settings.is_remote) == ("x.gguf", False)
+    assert (parsed.settings.model.model, parsed.settings.model.is_remote) == ("x.gguf", False)
     parsed = parse(["-hf", "a/b"], {"LLAMA_ARG_MODEL": "x.gguf"})
     assert parsed.warnings == ["LLAMA_ARG_MODEL is ignored: -hf names the model"]
-    assert parsed.settings.hf_repo == "a/b"
+    assert parsed.settings.model.hf_repo == "a/b"
 
 
 # Presets.
@@ -127,7 +127,11 @@ def test_presets_are_llama_servers() -> None:
 
 def test_what_follows_a_preset_wins_over_it() -> None:
     settings = settings_of("--port 1 --gpt-oss-20b-default --temp 0.5")
-    assert (settings.port, settings.options.temperature, settings.n_parallel) == (8013, 0.5, 2)
+    assert (settings.daemon.port, settings.model.options.temperature, settings.model.n_parallel) == (
+        8013,
+        0.5,
+        2,
+    )
     parsed = parse(["--gpt-oss-20b-default"], {"LLAMA_ARG_PORT": "1"})
     assert parsed.warnings == ["LLAMA_ARG_PORT is ignored: --gpt-oss-20b-default on the command line wins"]
     with pytest.raises(FlagError, match="--gpt-oss-20b-default takes no value"):

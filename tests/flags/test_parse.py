@@ -46,23 +46,47 @@ def complaint(line: str | list[str], environ: Mapping[str, str] | None = None) -
 )
 def test_documented_commands(line: str) -> None:
     result = parse(line.split(), {})
-    assert result.settings.model == "models/7B/ggml-model.gguf"
+    assert result.settings.model.model == "models/7B/ggml-model.gguf"
     assert result.warnings == []
 
 
 def test_contract_defaults() -> None:
     found = settings("")
-    options = found.options
+    daemon, model = found.daemon, found.model
+    options = model.options
     assert (options.temperature, options.top_k, options.top_p, options.min_p) == (0.8, 40, 0.95, 0.05)
     assert (options.repeat_penalty, options.repeat_last_n, options.dry_penalty_last_n) == (1.0, 64, -1)
     assert ";".join(options.samplers) == "dry;top_n_sigma;top_k;tfs_z;typ_p;top_p;min_p;xtc;temperature"
-    assert (found.n_ctx, found.n_batch, found.n_ubatch, found.n_parallel) == (0, 2048, -1, 4)
-    assert (found.endpoint_slots, found.endpoint_metrics, found.endpoint_props) == (False, False, False)
-    assert (found.context_shift, found.cont_batching, found.warmup, found.mmap) == (True, True, True, True)
-    assert (found.hosts, found.port, found.timeout) == (("127.0.0.1",), 8080, 600.0)
-    assert (found.slot_prompt_similarity, options.n_predict, options.seed) == (0.5, -1, -1)
-    assert (found.n_gpu_layers, found.flash_attn, found.cache_type_k, found.numa) == (-1, "auto", "f16", None)
-    assert (found.drain_seconds, found.queue_max, found.cors_origins) == (4.0, 512, ("auto",))
+    assert (model.n_ctx, model.n_batch, model.n_ubatch, model.n_parallel) == (
+        0,
+        2048,
+        -1,
+        4,
+    )
+    assert (daemon.endpoint_slots, daemon.endpoint_metrics, daemon.endpoint_props) == (
+        False,
+        False,
+        False,
+    )
+    assert (model.context_shift, model.cont_batching, model.warmup, model.mmap) == (
+        True,
+        True,
+        True,
+        True,
+    )
+    assert (daemon.hosts, daemon.port, daemon.timeout) == (("127.0.0.1",), 8080, 600.0)
+    assert (model.slot_prompt_similarity, options.n_predict, options.seed) == (0.5, -1, -1)
+    assert (model.n_gpu_layers, model.flash_attn, model.cache_type_k, model.numa) == (
+        -1,
+        "auto",
+        "f16",
+        None,
+    )
+    assert (daemon.drain_seconds, model.queue_max, daemon.cors_origins) == (
+        4.0,
+        512,
+        ("auto",),
+    )
     assert options.dry_sequence_breakers == ("\n", ":", '"', "*")
 
 
@@ -70,35 +94,35 @@ def test_contract_defaults() -> None:
 
 
 def test_value_after_equals() -> None:
-    assert settings("--ctx-size=4096 -ngl=7 --alias=a=b").n_ctx == 4096
-    assert settings("--alias=a=b").aliases == ("a=b",)
-    assert settings("-ngl=7").n_gpu_layers == 7
+    assert settings("--ctx-size=4096 -ngl=7 --alias=a=b").model.n_ctx == 4096
+    assert settings("--alias=a=b").model.aliases == ("a=b",)
+    assert settings("-ngl=7").model.n_gpu_layers == 7
 
 
 def test_underscores_in_long_names() -> None:
-    assert settings("--ctx_size 4096").n_ctx == 4096
-    assert settings("--ctx_size=4096 --alias=a_b").aliases == ("a_b",)
+    assert settings("--ctx_size 4096").model.n_ctx == 4096
+    assert settings("--ctx_size=4096 --alias=a_b").model.aliases == ("a_b",)
 
 
 def test_negative_numbers_are_values() -> None:
-    found = settings("-n -2 --seed -1 --keep -1 --top-n-sigma -1.5 --yarn-ext-factor -1").options
+    found = settings("-n -2 --seed -1 --keep -1 --top-n-sigma -1.5 --yarn-ext-factor -1").model.options
     assert (found.n_predict, found.seed, found.n_keep, found.top_n_sigma) == (-2, -1, -1, -1.5)
 
 
 def test_last_wins() -> None:
-    assert settings("-c 1 --ctx-size 2").n_ctx == 2
-    assert settings("--mmap --no-mmap").mmap is False
-    assert settings("--no-mmap --mmap").mmap is True
-    assert settings("--verbosity 1 -v").verbosity == 10
-    assert settings("-v --verbosity 1").verbosity == 1
-    assert settings("--samplers top_k --sampling-seq mt").options.samplers == ("min_p", "temperature")
-    assert settings("--rope-scale 4 --rope-freq-scale 0.5").rope_freq_scale == 0.5
+    assert settings("-c 1 --ctx-size 2").model.n_ctx == 2
+    assert settings("--mmap --no-mmap").model.mmap is False
+    assert settings("--no-mmap --mmap").model.mmap is True
+    assert settings("--verbosity 1 -v").daemon.verbosity == 10
+    assert settings("-v --verbosity 1").daemon.verbosity == 1
+    assert settings("--samplers top_k --sampling-seq mt").model.options.samplers == ("min_p", "temperature")
+    assert settings("--rope-scale 4 --rope-freq-scale 0.5").model.rope_freq_scale == 0.5
 
 
 def test_a_value_may_begin_with_a_dash_but_not_be_a_flag() -> None:
-    assert settings("--alias -strange").aliases == ("-strange",)
+    assert settings("--alias -strange").model.aliases == ("-strange",)
     assert complaint("--alias --port 80") == "--alias needs a value; if it is '--port', write --alias=--port"
-    assert settings("--alias=--port").aliases == ("--port",)
+    assert settings("--alias=--port").model.aliases == ("--port",)
     assert complaint("--alias -c 80") == "--alias needs a value: --alias NAME,..."
 
 
@@ -114,7 +138,7 @@ def test_plain_arguments_are_refused() -> None:
 def test_help_is_asked_for(name: str) -> None:
     result = parse(["-c", "4", name, "--nonsense"], {})
     assert result.action is Action.HELP
-    assert result.settings.n_ctx == 0
+    assert result.settings.model.n_ctx == 0
 
 
 def test_version_is_asked_for() -> None:
@@ -134,12 +158,12 @@ def test_requests_take_no_value() -> None:
 
 def test_the_default_model() -> None:
     result = parse([], {})
-    assert result.settings.model == "models/7B/ggml-model-f16.gguf"
+    assert result.settings.model.model == "models/7B/ggml-model-f16.gguf"
     assert result.given == frozenset()
 
 
 def test_the_model_may_come_from_the_environment() -> None:
-    assert parse([], {"LLAMA_ARG_MODEL": "x.gguf"}).settings.model == "x.gguf"
+    assert parse([], {"LLAMA_ARG_MODEL": "x.gguf"}).settings.model.model == "x.gguf"
 
 
 # Errors.
@@ -254,7 +278,7 @@ def test_nothing_but_an_answer_or_a_flag_error(line: list[str], environ: dict[st
     except FlagError as error:
         message = str(error)
     else:
-        assert result.action is not Action.RUN or result.settings.model
+        assert result.action is not Action.RUN or result.settings.model.model
         return
     assert message
     assert message.isprintable()

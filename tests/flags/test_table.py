@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from llamad.flags.settings import Settings
+from llamad.flags.settings import DaemonSettings, ModelSettings
 from llamad.flags.table import TABLE, Table
 from llamad.flags.types.flag import Flag, Inert, Later, Preset, Ready, Request
 from llamad.flags.types.kinds import Int, Inverse, Many, Switch, Text
@@ -120,11 +120,11 @@ def test_the_flags_of_other_tools_are_inert(name: str) -> None:
 
 
 # No flag's own value.
-DERIVED = ("options", "given", "keeps_ctx", "inputs_on_device")
+DERIVED = ("options", "given", "keeps_ctx", "inputs_on_device", "wants_states")
 
 
 def test_settings_has_exactly_the_dests_that_work() -> None:
-    fields = msgspec.structs.fields(Settings)
+    fields = [*msgspec.structs.fields(DaemonSettings), *msgspec.structs.fields(ModelSettings)]
     names = [field.name for field in fields if field.name not in DERIVED]
     assert sorted([*names, *WITH_FLAG]) == sorted({flag.dest for flag in TABLE.settings})
     assert all(field.default is msgspec.NODEFAULT for field in fields)
@@ -143,7 +143,9 @@ def test_settings_has_the_types_of_the_table(flag: Flag) -> None:
 def hint_of(dest: str) -> Any:
     """The annotation of a setting; of a list that is an option's, that of the tuple that it is."""
     if dest not in WITH_FLAG:
-        (group,) = (one for one in Settings.__bases__ if dest in one.__annotations__)
+        (group,) = (
+            one for one in DaemonSettings.__bases__ + ModelSettings.__bases__ if dest in one.__annotations__
+        )
         return typing.get_type_hints(group)[dest]
     hint = FIELDS[dest].type
     if hint is Biases:

@@ -33,10 +33,10 @@ def complaint(line: str | list[str], environ: Mapping[str, str] | None = None) -
 
 
 def test_words_for_numbers() -> None:
-    assert settings("-ngl all").n_gpu_layers == 9999
-    assert settings("-ngl AUTO").n_gpu_layers == -1
-    assert settings("-ngl 0").n_gpu_layers == 0
-    assert settings("-t -1 -tb auto").n_threads == 0
+    assert settings("-ngl all").model.n_gpu_layers == 9999
+    assert settings("-ngl AUTO").model.n_gpu_layers == -1
+    assert settings("-ngl 0").model.n_gpu_layers == 0
+    assert settings("-t -1 -tb auto").model.n_threads == 0
 
 
 def test_slots_share_a_cache_unless_their_number_is_given() -> None:
@@ -49,82 +49,91 @@ def test_slots_share_a_cache_unless_their_number_is_given() -> None:
         ("-np 4 -kvu", (4, True)),
     ):
         found = settings(line)
-        assert (found.n_parallel, found.kv_unified) == wanted, line
+        assert (found.model.n_parallel, found.model.kv_unified) == wanted, line
 
 
 def test_optional_values() -> None:
-    assert settings("-fa").flash_attn == "on"
-    assert settings("-fa -c 4").flash_attn == "on"
-    assert settings("-fa --numa -c 4").numa == "distribute"
-    assert settings("-fa off").flash_attn == "off"
-    assert settings("-fa 1").flash_attn == "on"
-    assert settings("--flash-attn=auto").flash_attn == "auto"
-    assert settings("--numa isolate").numa == "isolate"
-    assert settings("--numa").numa == "distribute"
-    assert settings("--log-colors --log-prefix").log_colors == "on"
-    assert settings("--log-colors off").log_colors == "off"
+    assert settings("-fa").model.flash_attn == "on"
+    assert settings("-fa -c 4").model.flash_attn == "on"
+    assert settings("-fa --numa -c 4").model.numa == "distribute"
+    assert settings("-fa off").model.flash_attn == "off"
+    assert settings("-fa 1").model.flash_attn == "on"
+    assert settings("--flash-attn=auto").model.flash_attn == "auto"
+    assert settings("--numa isolate").model.numa == "isolate"
+    assert settings("--numa").model.numa == "distribute"
+    assert settings("--log-colors --log-prefix").daemon.log_colors == "on"
+    assert settings("--log-colors off").daemon.log_colors == "off"
 
 
 def test_switches() -> None:
-    assert settings("-nkvo").kv_offload is False
-    assert settings("-nocb").cont_batching is False
-    assert settings("--slots").endpoint_slots is True
-    assert settings("--slots --slots-endpoint-disable").endpoint_slots is False
-    assert settings("--no-context-shift --no-warmup").context_shift is False
-    assert settings("--log-disable").log_enabled is False
-    assert settings("--mmap=off").mmap is False
-    assert settings("--no-mmap=on").mmap is False
-    assert settings("--no-mmap=off").mmap is True
-    assert settings("--log-append").log_file_mode == "append"
-    assert settings("--log-append --log-new").log_file_mode == "new"
-    assert settings("--log-jsonl").log_format == "json"
-    assert settings("--log-format json --no-log-jsonl").log_format == "text"
-    assert settings("--verbosity 1 --verbose=off").verbosity == 1
+    assert settings("-nkvo").model.kv_offload is False
+    assert settings("-nocb").model.cont_batching is False
+    assert settings("--slots").daemon.endpoint_slots is True
+    assert settings("--slots --slots-endpoint-disable").daemon.endpoint_slots is False
+    assert settings("--no-context-shift --no-warmup").model.context_shift is False
+    assert settings("--log-disable").daemon.log_enabled is False
+    assert settings("--mmap=off").model.mmap is False
+    assert settings("--no-mmap=on").model.mmap is False
+    assert settings("--no-mmap=off").model.mmap is True
+    assert settings("--log-append").daemon.log_file_mode == "append"
+    assert settings("--log-append --log-new").daemon.log_file_mode == "new"
+    assert settings("--log-jsonl").daemon.log_format == "json"
+    assert settings("--log-format json --no-log-jsonl").daemon.log_format == "text"
+    assert settings("--verbosity 1 --verbose=off").daemon.verbosity == 1
 
 
 def test_lists() -> None:
-    assert settings("--api-key a,b --api-key c").api_keys == ("a", "b", "c")
-    assert settings("-ts 3,1").tensor_split == (3.0, 1.0)
-    assert settings("-ts 3/1").tensor_split == (3.0, 1.0)
-    assert settings("-ts 3,1 -ts 1,1").tensor_split == (1.0, 1.0)
-    assert settings("-dev CUDA0,CUDA1").devices == ("CUDA0", "CUDA1")
-    assert settings("-dev none").devices == ("none",)
-    assert settings("--cors-origins none").cors_origins == ()
-    assert settings("--cors-origins localhost,*").cors_origins == ("localhost", "*")
-    assert settings("--allowed-hosts a.b --allowed-hosts c").allowed_hosts == ("a.b", "c")
-    assert settings("--cors-methods GET,PUT --cors-headers X-A").cors_methods == "GET,PUT"
-    assert settings("--cors-origins https://a.b,http://c:1").cors_origins == ("https://a.b", "http://c:1")
+    assert settings("--api-key a,b --api-key c").daemon.api_keys == ("a", "b", "c")
+    assert settings("-ts 3,1").model.tensor_split == (3.0, 1.0)
+    assert settings("-ts 3/1").model.tensor_split == (3.0, 1.0)
+    assert settings("-ts 3,1 -ts 1,1").model.tensor_split == (1.0, 1.0)
+    assert settings("-dev CUDA0,CUDA1").model.devices == ("CUDA0", "CUDA1")
+    assert settings("-dev none").model.devices == ("none",)
+    assert settings("--cors-origins none").daemon.cors_origins == ()
+    assert settings("--cors-origins localhost,*").daemon.cors_origins == ("localhost", "*")
+    assert settings("--allowed-hosts a.b --allowed-hosts c").daemon.allowed_hosts == ("a.b", "c")
+    assert settings("--cors-methods GET,PUT --cors-headers X-A").daemon.cors_methods == "GET,PUT"
+    assert settings("--cors-origins https://a.b,http://c:1").daemon.cors_origins == (
+        "https://a.b",
+        "http://c:1",
+    )
 
 
 def test_names_and_tags() -> None:
     found = settings("-a one,two --alias three --tags a,b")
-    assert (found.alias, found.aliases, found.tags) == ("one", ("one", "two", "three"), ("a", "b"))
-    assert settings("").alias is None
+    assert (found.model.alias, found.model.aliases, found.model.tags) == (
+        "one",
+        ("one", "two", "three"),
+        ("a", "b"),
+    )
+    assert settings("").model.alias is None
 
 
 def test_the_prefix_of_paths() -> None:
     for text in ("/llm", "llm", "/llm/", "//llm"):
-        assert settings(f"--api-prefix {text}").api_prefix == "/llm"
-    assert parse([*MODEL, "--api-prefix", ""], {}).settings.api_prefix == ""
-    assert settings("--api-prefix /").api_prefix == ""
+        assert settings(f"--api-prefix {text}").daemon.api_prefix == "/llm"
+    assert parse([*MODEL, "--api-prefix", ""], {}).settings.daemon.api_prefix == ""
+    assert settings("--api-prefix /").daemon.api_prefix == ""
     assert complaint("--api-prefix /a?b") == "--api-prefix: '/a?b' is not a path; write for example /llm"
 
 
 def test_several_hosts() -> None:
-    assert settings("--host 127.0.0.1,::1").hosts == ("127.0.0.1", "::1")
-    assert settings("--host 0.0.0.0,/run/llamad.sock").hosts == ("0.0.0.0", "/run/llamad.sock")
-    assert settings("--host a --host b").hosts == ("b",)
+    assert settings("--host 127.0.0.1,::1").daemon.hosts == ("127.0.0.1", "::1")
+    assert settings("--host 0.0.0.0,/run/llamad.sock").daemon.hosts == ("0.0.0.0", "/run/llamad.sock")
+    assert settings("--host a --host b").daemon.hosts == ("b",)
 
 
 def test_sequence_breakers_replace_the_defaults_and_are_unescaped() -> None:
-    assert settings(r"--dry-sequence-breaker \n --dry-sequence-breaker ;").options.dry_sequence_breakers == (
+    assert settings(
+        r"--dry-sequence-breaker \n --dry-sequence-breaker ;"
+    ).model.options.dry_sequence_breakers == (
         "\n",
         ";",
     )
-    assert settings(r"--dry-sequence-breaker \n --no-escape").options.dry_sequence_breakers == (r"\n",)
-    assert settings("--dry-sequence-breaker none").options.dry_sequence_breakers == ()
+    assert settings(r"--dry-sequence-breaker \n --no-escape").model.options.dry_sequence_breakers == (r"\n",)
+    assert settings("--dry-sequence-breaker none").model.options.dry_sequence_breakers == ()
     line = "--dry-sequence-breaker a --dry-sequence-breaker none --dry-sequence-breaker b"
-    assert settings(line).options.dry_sequence_breakers == ("b",)
+    assert settings(line).model.options.dry_sequence_breakers == ("b",)
 
 
 def test_lists_that_no_request_could_use_stop_the_start() -> None:
@@ -136,9 +145,9 @@ def test_lists_that_no_request_could_use_stop_the_start() -> None:
 
 
 def test_the_system_prompts_flags() -> None:
-    assert settings("").system_prompt_field is True
-    assert settings("--no-system-prompt").system_prompt_field is False
-    assert settings("-spf a.json").system_prompt_file == "a.json"
+    assert settings("").model.system_prompt_field is True
+    assert settings("--no-system-prompt").model.system_prompt_field is False
+    assert settings("-spf a.json").model.system_prompt_file == "a.json"
 
 
 def test_unescape() -> None:
@@ -146,13 +155,13 @@ def test_unescape() -> None:
 
 
 def test_logit_bias() -> None:
-    found = settings("-l 15043+1 --logit-bias 7-0.5 -l 2-inf").options.logit_bias
+    found = settings("-l 15043+1 --logit-bias 7-0.5 -l 2-inf").model.options.logit_bias
     assert found == (LogitBias(15043, 1.0), LogitBias(7, -0.5), LogitBias(2, -math.inf))
 
 
 def test_override_kv() -> None:
     line = "--override-kv a.b=bool:false,c=int:-7 --override-kv d=float:0.5 --override-kv e=str:x,y=z:1"
-    assert settings(line).override_kv == (
+    assert settings(line).model.override_kv == (
         KvOverride("a.b", "bool", False),
         KvOverride("c", "int", -7),
         KvOverride("d", "float", 0.5),
@@ -162,15 +171,15 @@ def test_override_kv() -> None:
 
 def test_override_kv_fits_llama_cpps_record() -> None:
     """llama.cpp keeps key and text in 128 bytes each, NUL included; bytes count, not characters."""
-    assert settings(f"--override-kv {'k' * 127}=str:{'v' * 127}").override_kv[0].value == "v" * 127
+    assert settings(f"--override-kv {'k' * 127}=str:{'v' * 127}").model.override_kv[0].value == "v" * 127
     assert "longer than 127 bytes" in complaint(f"--override-kv {'k' * 128}=int:1")
     assert "longer than 127 bytes" in complaint(f"--override-kv k=str:{'é' * 64}")
     assert "out of range" in complaint(f"--override-kv k=int:{2**63}")
-    assert settings(f"--override-kv k=int:{-(2**63)}").override_kv[0].value == -(2**63)
+    assert settings(f"--override-kv k=int:{-(2**63)}").model.override_kv[0].value == -(2**63)
 
 
 def test_override_tensor() -> None:
-    found = settings("-ot ffn_.*_exps=CPU,token_embd=CUDA0 --override-tensor a=b=c").override_tensor
+    found = settings("-ot ffn_.*_exps=CPU,token_embd=CUDA0 --override-tensor a=b=c").model.override_tensor
     assert found == (
         Placement("ffn_.*_exps", "CPU"),
         Placement("token_embd", "CUDA0"),
@@ -181,9 +190,9 @@ def test_override_tensor() -> None:
 
 
 def test_sampler_spellings() -> None:
-    found = settings("--samplers penalties;typical_p;Top-K;topp;temp;nucleus;tfs").options.samplers
+    found = settings("--samplers penalties;typical_p;Top-K;topp;temp;nucleus;tfs").model.options.samplers
     assert found == ("penalties", "typ_p", "top_k", "top_p", "temperature", "top_p", "tfs_z")
-    assert settings("--sampling-seq kfypmt").options.samplers == (
+    assert settings("--sampling-seq kfypmt").model.options.samplers == (
         "top_k",
         "tfs_z",
         "typ_p",
@@ -194,19 +203,19 @@ def test_sampler_spellings() -> None:
 
 
 def test_sizes() -> None:
-    assert settings("--body-max-bytes 2048").body_max_bytes == 2048
-    assert settings("--body-max-bytes 2k").body_max_bytes == 2048
-    assert settings("--body-max-bytes 64MiB").body_max_bytes == 64 << 20
-    assert settings("--body-max-bytes 1G").body_max_bytes == 1 << 30
+    assert settings("--body-max-bytes 2048").daemon.body_max_bytes == 2048
+    assert settings("--body-max-bytes 2k").daemon.body_max_bytes == 2048
+    assert settings("--body-max-bytes 64MiB").daemon.body_max_bytes == 64 << 20
+    assert settings("--body-max-bytes 1G").daemon.body_max_bytes == 1 << 30
 
 
 def test_rope_scale_is_the_inverse() -> None:
-    assert settings("--rope-scale 4").rope_freq_scale == 0.25
+    assert settings("--rope-scale 4").model.rope_freq_scale == 0.25
     assert complaint("--rope-scale 0") == "--rope-scale: 0 is out of range; use more than 0"
 
 
 def test_the_width_of_self_extend_is_a_multiple_of_its_factor() -> None:
-    assert parsed("-gan 4 -gaw 512").settings.grp_attn_n == 4
+    assert parsed("-gan 4 -gaw 512").settings.model.grp_attn_n == 4
     assert complaint("-gan 3 -gaw 512") == "--grp-attn-w 512 must be a multiple of --grp-attn-n 3"
     assert complaint("-gan 0").startswith("-gan: ")
-    assert parsed("-gan 1 -gaw 511").settings.grp_attn_w == 511
+    assert parsed("-gan 1 -gaw 511").settings.model.grp_attn_w == 511

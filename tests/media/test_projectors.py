@@ -89,7 +89,7 @@ def test_self_extend_needs_a_model_without_images(tmp_path):
     projector = write_projector(tmp_path / "mmproj-tiny.gguf", "janus_pro", N_EMBD)
 
     def chosen(*flags):
-        return with_projector(parse(["-m", model, *flags], {}).settings).mmproj
+        return with_projector(parse(["-m", model, *flags], {}).settings.model).mmproj
 
     for flags in (("--mmproj", projector), ("--mmproj-auto",)):
         assert chosen(*flags) == projector

@@ -54,7 +54,7 @@ class Scene:
         (folder / "text").write_text("text")
         model = folder / "model.gguf"
         model.write_bytes(b"GGUF")
-        settings = parse(["-m", str(model), "--lora-load-path", str(folder), *flags], {}).settings
+        settings = parse(["-m", str(model), "--lora-load-path", str(folder), *flags], {}).settings.model
         self.adapters = Adapters(settings.lora, apply=True)
         self.loading = AdapterLoading(settings, self.adapters)
         self.opening, self.generating = Opening(), Generating()

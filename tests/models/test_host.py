@@ -66,7 +66,7 @@ def test_ends_that_are_explained_do_not_count():
 
 
 def test_a_load_tells_how_far_it_is():
-    host = Host(parse(["-m", "a.gguf"], {}).settings)
+    host = Host(parse(["-m", "a.gguf"], {}).settings.model)
     assert host.progress == LoadProgress("load")
     host._on_message(Progress(437))
     assert host.progress == LoadProgress("load", 43)
@@ -105,7 +105,9 @@ def test_a_new_engine_has_its_adapters_before_it_can_be_given_a_task(tmp_path: P
     first, second = (cast(Any, SimpleNamespace(descriptors=one.core.descriptors)) for one in harnesses)
 
     async def run() -> None:
-        host = Host(parse(["-m", "fake.gguf", "-np", "4", "--lora-load-path", str(tmp_path)], {}).settings)
+        host = Host(
+            parse(["-m", "fake.gguf", "-np", "4", "--lora-load-path", str(tmp_path)], {}).settings.model
+        )
         host.model = Model(info, harnesses[0].vocab, n_ctx=512, n_ctx_slot=512)
         opening: Any = Opening()
         opening.may_open.set()
@@ -134,7 +136,7 @@ def serve(tiny: str, then: Callable[[Host, EngineProcess], Awaitable[None]]) -> 
     """Do something with a host whose engine serves."""
 
     async def run() -> None:
-        host = Host(parse(["-m", tiny, "-np", "1", "-c", "256", "-t", "1", "--no-warmup"], {}).settings)
+        host = Host(parse(["-m", tiny, "-np", "1", "-c", "256", "-t", "1", "--no-warmup"], {}).settings.model)
         await host.load()
         process = host._process
         assert process is not None

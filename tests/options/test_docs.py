@@ -37,7 +37,7 @@ def test_the_flags_of_the_page_work():
 
 
 def test_the_defaults_of_the_page_are_the_servers():
-    defaults = parse(["-m", "x.gguf"], {}).settings.options
+    defaults = parse(["-m", "x.gguf"], {}).settings.model.options
     n_checked = 0
     for row in ROWS:
         if len(row) < 6 or not re.fullmatch(r" (-?[\d.]+|true|false) ", row[3]):

@@ -109,8 +109,8 @@ def test_malformed_endpoints_are_flag_errors(text: str) -> None:
 
 
 def test_endpoints_of_the_flag_and_of_the_variable() -> None:
-    assert parse(["--rpc", "10.0.0.2:50052, gpu-box:50052"], {}).settings.rpc == (
+    assert parse(["--rpc", "10.0.0.2:50052, gpu-box:50052"], {}).settings.model.rpc == (
         "10.0.0.2:50052",
         "gpu-box:50052",
     )
-    assert parse([], {"LLAMA_ARG_RPC": "a:1"}).settings.rpc == ("a:1",)
+    assert parse([], {"LLAMA_ARG_RPC": "a:1"}).settings.model.rpc == ("a:1",)

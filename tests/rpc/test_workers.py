@@ -254,7 +254,7 @@ def test_a_load_that_hangs_is_ended(tiny: str, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(stalls, "STALL_SECONDS_MIN", 1.0)
 
     async def load(endpoint: str) -> str:
-        host = Host(parse(["-m", tiny, "--rpc", endpoint], {}).settings)
+        host = Host(parse(["-m", tiny, "--rpc", endpoint], {}).settings.model)
         loading = asyncio.ensure_future(host.load())
         async with asyncio.timeout(WAIT_SECONDS):
             while not host.waits_for:

@@ -130,7 +130,7 @@ def test_it_runs_as_nobody_in_particular(variant):
     ours = {name: value for name, value in env.items() if name.startswith("LLAMA")}
     assert set(ours) <= VARIABLES
     settings = parse(["-m", "models/7B/ggml-model.gguf"], ours).settings
-    assert (settings.hosts, settings.port) == (("0.0.0.0",), int(last(stage, "EXPOSE")))
+    assert (settings.daemon.hosts, settings.daemon.port) == (("0.0.0.0",), int(last(stage, "EXPOSE")))
 
 
 def test_the_health_check_tells_ready_from_loading():
@@ -157,9 +157,9 @@ def test_compose():
         assert set(given) <= VARIABLES
         parsed = parse([], given)
         assert parsed.warnings == []
-        assert parsed.settings.model == "/models/m.gguf"
-        assert parsed.settings.api_keys == ()
-        assert parsed.settings.drain_seconds < int(one["stop_grace_period"].removesuffix("s"))
+        assert parsed.settings.model.model == "/models/m.gguf"
+        assert parsed.settings.daemon.api_keys == ()
+        assert parsed.settings.daemon.drain_seconds < int(one["stop_grace_period"].removesuffix("s"))
         assert shell(one["volumes"][0]) == "./models:/models:ro"
         assert shell(one["ports"][0]) == "127.0.0.1:8080:8080"
     (device,) = services["llamad-gpu"]["deploy"]["resources"]["reservations"]["devices"]

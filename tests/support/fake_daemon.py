@@ -131,7 +131,7 @@ class Faked:
         async def run() -> None:
             self.loop = asyncio.get_running_loop()
             self._leave = asyncio.Event()
-            self.host = FakedHost(settings, fake, n_ctx, n_batch, vectors)
+            self.host = FakedHost(settings.model, fake, n_ctx, n_batch, vectors)
             self.daemon = Daemon(settings, self.host, sources=sources)
             await self.daemon.start()
             if load:

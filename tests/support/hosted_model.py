@@ -53,7 +53,9 @@ class Hosted:
     """With one thread, as the tests of the whole program have it. Raises LoadError."""
 
     def __init__(self, model: str, *flags: str) -> None:
-        self.settings = settings = parse(["-m", model, "-t", "1", "-np", "1", "--slots", *flags], {}).settings
+        self.settings = settings = parse(
+            ["-m", model, "-t", "1", "-np", "1", "--slots", *flags], {}
+        ).settings.model
         self.loop = asyncio.new_event_loop()
         self.log = LlamaLog()  # else llama.cpp writes to stderr
         try:

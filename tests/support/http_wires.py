@@ -21,7 +21,7 @@ from support.tiny_http_app import TinyApp
 
 def limits(**changes: float) -> Limits:
     """Return the limits that the flags set by default, with some of them changed."""
-    settings = Sources(["-m", "x.gguf"], {}).read().settings
+    settings = Sources(["-m", "x.gguf"], {}).read().settings.daemon
     return msgspec.structs.replace(limits_of(settings), **changes)
 
 

@@ -88,7 +88,7 @@ def plain(vocab, text: bytes, n_max: int, add_special: bool, parse_special: bool
 
 class Opened:
     def __init__(self, path: str, *flags: str) -> None:
-        settings = parse(["-m", path, *flags], {}).settings
+        settings = parse(["-m", path, *flags], {}).settings.model
         self.file = VocabFile(path, settings.override_kv, api_only=settings.llama_api_only)
         self.words = self.file.vocab(special=False)
         self.vocab = lib.llama_model_get_vocab(self.file.handle)

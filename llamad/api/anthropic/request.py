@@ -15,7 +15,7 @@ from llamad.api.openai.request import ChatRequest
 from llamad.api.request import checks, structured_options
 from llamad.api.request.errors import ApiError, bad
 from llamad.api.request.ignored_fields import MESSAGES, Hosted, LeftOut
-from llamad.flags.settings import Settings
+from llamad.flags.settings import ModelSettings
 from llamad.options.option import LEFT_OUT
 from llamad.options.table import Many
 
@@ -79,7 +79,7 @@ class Thinking(NamedTuple):
     empty: bool
 
 
-def into_chat(request: MessagesRequest, settings: Settings) -> Thinking:
+def into_chat(request: MessagesRequest, settings: ModelSettings) -> Thinking:
     """Turn the request into one to POST /v1/chat/completions, in place."""
     left_out = request.left_out
     request.messages = _system(request.system, left_out) + _messages(request.messages, left_out)

@@ -20,7 +20,7 @@ from llamad.api.request.fim_prompt import Extra, Infill, refusal
 from llamad.api.request.prompt import text_alone
 from llamad.api.service.body_reading import with_body
 from llamad.api.service.served_model import ServedModel
-from llamad.flags.settings import Settings
+from llamad.flags.settings import ModelSettings
 from llamad.http.exchange import Exchange
 
 Side = Annotated[str | list[Any] | None, Meta(description="a string, or an array of token ids and strings")]
@@ -56,7 +56,7 @@ def _start(served: ServedModel, exchange: Exchange, request: InfillRequest) -> N
     prepare(served, exchange, request, constraint, model, [prompt], job.submit)
 
 
-def _taken(request: InfillRequest, settings: Settings, n_ctx: int) -> Infill:
+def _taken(request: InfillRequest, settings: ModelSettings, n_ctx: int) -> Infill:
     """Moves the texts out of the request, whose options live longer.
 
     Of an array longer than the context only the end, or the beginning, can be kept: the rest is never looked at."""

@@ -29,7 +29,7 @@ from llamad.api.service.body_reading import with_body
 from llamad.api.service.served_model import ServedModel
 from llamad.client.events import TokenProbs
 from llamad.client.text_event import TextEvent
-from llamad.flags.settings import Settings
+from llamad.flags.settings import ModelSettings
 from llamad.http import sse
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response
@@ -273,7 +273,7 @@ def _start(served: ServedModel, exchange: Exchange, request: TextRequest) -> Non
     prepare(served, exchange, request, constraint, model, wanted, job.submit)
 
 
-def _take_best_of(request: TextRequest, n_probs: int, settings: Settings) -> int:
+def _take_best_of(request: TextRequest, n_probs: int, settings: ModelSettings) -> int:
     """Generate `best_of` completions, of which `n` are returned; the n_probs needed to rank them."""
     best_of = request.n if request.best_of == LEFT_OUT else request.best_of
     if best_of < request.n:
@@ -288,7 +288,7 @@ def _take_best_of(request: TextRequest, n_probs: int, settings: Settings) -> int
     return max(1, n_probs)
 
 
-def _around_gap(sent: Prompts, request: TextRequest, settings: Settings) -> list[fim_prompt.Infill]:
+def _around_gap(sent: Prompts, request: TextRequest, settings: ModelSettings) -> list[fim_prompt.Infill]:
     """The prompts as the prefixes of infilling."""
     found = []
     for one in sent:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast, get_args
 from llamad.api.openai.request import ChatRequest, Effort
 from llamad.api.request.errors import bad
 from llamad.chat.host import ChatHost
-from llamad.flags.settings import Settings
+from llamad.flags.settings import ModelSettings
 from llamad.options.option import LEFT_OUT
 
 _NEAREST = {"minimal": "low", "xhigh": "high", "max": "high"}
@@ -35,7 +35,7 @@ def effort(value: object, field: str) -> Effort | None:
     return cast("Effort | None", value)
 
 
-def thinking(request: ChatRequest, settings: Settings, host: ChatHost) -> Thinking:
+def thinking(request: ChatRequest, settings: ModelSettings, host: ChatHost) -> Thinking:
     """In increasing precedence: the flags (with the template variables for every chat), `reasoning_effort`, the
     request's own template variables, the budget."""
     own = request.chat_template_kwargs or {}
@@ -69,7 +69,7 @@ def _known(wanted: str, host: ChatHost) -> str:
     return wanted
 
 
-def _budget(request: ChatRequest, settings: Settings) -> int:
+def _budget(request: ChatRequest, settings: ModelSettings) -> int:
     budget = request.reasoning_budget_tokens
     if budget == LEFT_OUT:
         budget = request.thinking_budget_tokens

@@ -26,7 +26,7 @@ from llamad.chat.parsing.lazy_grammar import Lazy, LazyGrammar, TriggerError
 from llamad.chat.schema import SchemaError, text_grammars
 from llamad.client.engine_client import EngineClient
 from llamad.client.grammar import EngineGrammar
-from llamad.flags.settings import Settings
+from llamad.flags.settings import ModelSettings
 from llamad.grammar.grammar import GrammarError
 from llamad.protocol.errors import EngineEnded
 
@@ -151,7 +151,7 @@ def _parse(options: GenerationRequest, default: ConstraintSource) -> ConstraintS
     return wanted_schema(schema, options.strict) if schema is not None else ConstraintSource(grammar or "")
 
 
-def from_flags(settings: Settings) -> ConstraintSource:
+def from_flags(settings: ModelSettings) -> ConstraintSource:
     """The constraint that the flags set for every request. Raises ValueError with a message."""
     given = {
         "--grammar": settings.grammar,

@@ -14,7 +14,7 @@ from msgspec import Struct
 from llamad.api.request.errors import ApiError, bad
 from llamad.api.request.prompt import Built
 from llamad.api.request.text_limits import check_size
-from llamad.flags.settings import Settings
+from llamad.flags.settings import ModelSettings
 from llamad.protocol.model_info import Model, ModelInfo
 
 _NEEDED = (("fim_pre", "prefix"), ("fim_suf", "suffix"), ("fim_mid", "middle"))
@@ -42,7 +42,7 @@ class Extra(Struct):
 class Infill(Built):
     """An infilling prompt that is not tokenized yet."""
 
-    settings: Settings
+    settings: ModelSettings
     prefix: str | list[Any]
     suffix: str | list[Any]
     extra: list[Extra]
@@ -73,7 +73,7 @@ class Infill(Built):
 
 def infill_tokens(
     model: Model,
-    settings: Settings,
+    settings: ModelSettings,
     prefix: str | list[Any],
     suffix: str | list[Any],
     extra: list[Extra],

@@ -18,7 +18,7 @@ from llamad.api.request.body import Body, Refused
 from llamad.api.request.ignored_fields import Hosted, LeftOut
 from llamad.api.request.prompt import Prompts
 from llamad.api.request.triggers import Waits
-from llamad.flags.settings import Settings
+from llamad.flags.settings import ModelSettings
 from llamad.options.from_model import defaults_in
 from llamad.options.option import LEFT_OUT, defaults_of
 from llamad.options.table import FIELDS, Options
@@ -76,7 +76,7 @@ class Defaults:
 
     __slots__ = ("_bodies", "_n_predict", "model", "options", "settings", "warnings")
 
-    def __init__(self, settings: Settings, model: Model) -> None:
+    def __init__(self, settings: ModelSettings, model: Model) -> None:
         self.model = model
         carried, self.warnings = defaults_in(model.info.sampling)
         self.options = msgspec.structs.replace(
@@ -88,7 +88,7 @@ class Defaults:
         self._n_predict = self.options.n_predict
         self.apply(settings)
 
-    def apply(self, settings: Settings) -> None:
+    def apply(self, settings: ModelSettings) -> None:
         """Other limits. What bodies are decoded with stays: to make it anew would hold everyone up."""
         self.settings = settings
         cap = settings.n_predict_max

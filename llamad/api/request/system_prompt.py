@@ -11,7 +11,7 @@ from pathlib import Path
 
 from llamad.api.request.errors import ApiError, bad, too_long
 from llamad.api.request.text_limits import limited
-from llamad.flags.settings import Settings
+from llamad.flags.settings import ModelSettings
 from llamad.options.values import SystemPrompt
 from llamad.protocol.model_info import Model
 
@@ -28,7 +28,7 @@ def tokenized(sent: SystemPrompt, model: Model) -> SystemPrompt:
     return SystemPrompt(sent.prompt, sent.anti_prompt, sent.assistant_name, tokens)
 
 
-def parse(value: object, settings: Settings) -> SystemPrompt:
+def parse(value: object, settings: ModelSettings) -> SystemPrompt:
     """The new system prompt that a request sets."""
     if not settings.system_prompt_field:
         raise ApiError(501, '"system_prompt" cannot be changed: this server runs with --no-system-prompt')

@@ -9,7 +9,7 @@ import codecs
 import hashlib
 import hmac
 
-from llamad.flags.settings import Settings
+from llamad.flags.settings import DaemonSettings
 from llamad.http.request import Request
 
 # For header bytes: str.strip() would also strip a key's non-ASCII bytes that look like spaces.
@@ -78,7 +78,7 @@ def _name(key: str) -> str:
     return "key-" + hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:8]
 
 
-def read_keys(settings: Settings) -> Keys:
+def read_keys(settings: DaemonSettings) -> Keys:
     """Keys of the flags and of the key file: one per line, without blank lines and # comments. Raises ValueError."""
     keys = list(settings.api_keys)
     if settings.api_key_file is not None:

@@ -13,13 +13,13 @@ import msgspec
 
 from llamad.chat.host import ChatHost
 from llamad.chat.template import DROPPING, KEEPING, TemplateError
-from llamad.flags.settings import Settings
+from llamad.flags.settings import ModelSettings
 from llamad.protocol.model_info import Model
 
 log = logging.getLogger("llamad.api")
 
 
-def make_host(settings: Settings, model: Model) -> ChatHost:
+def make_host(settings: ModelSettings, model: Model) -> ChatHost:
     """Raises ValueError, with a message, for a template or variables that cannot be used."""
     source = settings.chat_template
     if source is not None and settings.chat_template_file is not None:
@@ -52,7 +52,7 @@ def make_host(settings: Settings, model: Model) -> ChatHost:
     return host
 
 
-def _host(source: str, settings: Settings, model: Model, kwargs: dict[str, Any]) -> ChatHost:
+def _host(source: str, settings: ModelSettings, model: Model, kwargs: dict[str, Any]) -> ChatHost:
     info = model.info
     return ChatHost(
         source,
@@ -65,7 +65,7 @@ def _host(source: str, settings: Settings, model: Model, kwargs: dict[str, Any])
     )
 
 
-def _variables(settings: Settings) -> dict[str, Any]:
+def _variables(settings: ModelSettings) -> dict[str, Any]:
     """The template variables that the flags set. The switch for earlier reasoning has many names."""
     kept = settings.reasoning_preserve
     found: dict[str, Any] = {**dict.fromkeys(KEEPING, kept), **dict.fromkeys(DROPPING, not kept)}

@@ -13,7 +13,7 @@ from llamad.api.request.errors import ApiError, bad
 from llamad.api.request.media import MediaPart
 from llamad.base.fair_turns import FairTurns
 from llamad.base.memory_budget import Claim
-from llamad.flags.settings import Settings
+from llamad.flags.settings import ModelSettings
 from llamad.media.encoding import Encoding
 from llamad.media.file_kind import is_sound
 from llamad.media.reader import MediaError, MediaReader
@@ -31,12 +31,12 @@ def _decoded(source: str, families: tuple[str, ...]) -> bytes:
 
 
 class Media:
-    def __init__(self, settings: Settings, reader: MediaReader) -> None:
+    def __init__(self, settings: ModelSettings, reader: MediaReader) -> None:
         self._settings = settings
         self._reader = reader
         self._turns = FairTurns(N_FILES)
 
-    def apply(self, settings: Settings) -> None:
+    def apply(self, settings: ModelSettings) -> None:
         self._settings = settings
 
     @property

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from llamad.flags.settings import Settings
+from llamad.flags.settings import DaemonSettings
 from llamad.http.files.folder import Folder, refusal
 from llamad.http.files.static_files import Source, StaticFiles
 from llamad.http.request import Request, Response
@@ -26,7 +26,7 @@ CLIENT = frozenset({"/completion.js"})
 
 
 def page_files(
-    settings: Settings, error: Callable[[int, str, Request | None], Response]
+    settings: DaemonSettings, error: Callable[[int, str, Request | None], Response]
 ) -> StaticFiles | None:
     """None with --no-ui. Raises ValueError for a --path that is no folder."""
     if not settings.ui:

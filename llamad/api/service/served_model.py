@@ -32,7 +32,7 @@ from llamad.client.slot_states import States
 from llamad.client.state_bytes import Room
 from llamad.client.state_files import StateFiles
 from llamad.flags.help import props
-from llamad.flags.settings import Settings
+from llamad.flags.settings import ModelSettings, Settings
 from llamad.http.exchange import Exchange
 from llamad.http.request import Request
 from llamad.models.host import Host, State
@@ -58,7 +58,7 @@ CHAT_INLINE_MAX = 16384
 _READY = State.READY  # read on every request; an Enum lookup is slow
 
 
-def _system_prompt(settings: Settings) -> SystemPrompt:
+def _system_prompt(settings: ModelSettings) -> SystemPrompt:
     file = settings.system_prompt_file
     try:
         return SystemPrompt() if file is None else read_file(file)
@@ -67,7 +67,7 @@ def _system_prompt(settings: Settings) -> SystemPrompt:
         raise ValueError(f"--system-prompt-file {file}: {reason}") from None
 
 
-def _state_files(settings: Settings) -> StateFiles | None:
+def _state_files(settings: ModelSettings) -> StateFiles | None:
     path = settings.slot_save_path
     try:
         return None if path is None else StateFiles(path)
@@ -77,7 +77,7 @@ def _state_files(settings: Settings) -> StateFiles | None:
         ) from None
 
 
-def _media(settings: Settings, host: Host) -> Media | None:
+def _media(settings: ModelSettings, host: Host) -> Media | None:
     if host.media is None:
         return None
     from llamad.api.service.media import Media  # only with a projector
@@ -121,7 +121,7 @@ class ServedModel:
         host.engine_ended = self.grammars.forget
 
     @property
-    def settings(self) -> Settings:
+    def settings(self) -> ModelSettings:
         """As they are now: a reload changes some, a download others."""
         return self.host.settings
 
@@ -187,7 +187,7 @@ class ServedModel:
 
     def public_settings(self) -> dict[str, Any]:
         """The server's flags as /props shows them: no keys, no tokens."""
-        return props(self.settings)
+        return props(Settings(self.service.settings, self.settings))
 
     # What serves it.
 

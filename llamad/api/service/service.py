@@ -25,7 +25,7 @@ from llamad.api.service.text_workers import TextWorkers
 from llamad.api.service.unread_streams import give_way
 from llamad.base.fair_pool import FairPool
 from llamad.base.memory_budget import Budget, BudgetFull
-from llamad.flags.settings import Settings
+from llamad.flags.settings import DaemonSettings
 from llamad.http.exchange import Exchange
 from llamad.http.request import Request, address_of
 
@@ -64,7 +64,7 @@ def _drop(task: asyncio.Task[None]) -> None:
 
 
 class Service:
-    def __init__(self, settings: Settings, build_info: str) -> None:
+    def __init__(self, settings: DaemonSettings, build_info: str) -> None:
         self.settings = settings
         self.build_info = build_info
         self.keys = Keys([])  # set by ModelTable.set_keys()

@@ -12,7 +12,7 @@ from llamad.engine.fit.measure import adapter_bytes, tensor_bytes
 from llamad.engine.loading import embedding_context, memory
 from llamad.engine.loading.gguf_head import Array, Head, Malformed
 from llamad.engine.loading.gguf_rules import other_parts
-from llamad.flags.settings import Settings
+from llamad.flags.settings import ModelSettings
 
 MIB = 1 << 20
 # Bytes of recurrent state for each slot, layer and element of a hidden vector; no known model has more.
@@ -24,14 +24,14 @@ INTEGERS = (4, 5)  # GGUF's uint32 and int32
 LAYERS_MAX = 4096
 
 
-def margins_of(settings: Settings, n_devices: int) -> list[int]:
+def margins_of(settings: ModelSettings, n_devices: int) -> list[int]:
     """Return the bytes that stay free on each device, or on the host if there is none."""
     n = max(1, n_devices)
     given = [one * MIB for one in settings.fit_target]
     return given * n if len(given) == 1 else (given + given[-1:] * n)[:n]
 
 
-def surely_fits(settings: Settings) -> bool:
+def surely_fits(settings: ModelSettings) -> bool:
     """Return whether the whole model would fit into each of its devices alone, or into host memory if it has none, and
     leave the margin free; on a device also the memory for a larger batch."""
     try:
@@ -50,13 +50,13 @@ def surely_fits(settings: Settings) -> bool:
     return needed + max(*margins, memory.SPARE_BYTES) <= min(free)
 
 
-def _is_whole(settings: Settings) -> bool:
+def _is_whole(settings: ModelSettings) -> bool:
     """Return whether everything is on the devices, as far as the flags decide."""
     is_split = settings.cpu_moe or settings.n_cpu_moe or settings.n_cpu_ffn or settings.override_tensor
     return settings.n_gpu_layers < 0 and settings.kv_offload and not is_split
 
 
-def bound(settings: Settings) -> int:
+def bound(settings: ModelSettings) -> int:
     """Return an upper bound of the bytes that the model takes. Raises Malformed, OSError."""
     head = Head(settings.model)
     keys, heads = _numbers(head), [head, *(Head(path) for path in other_parts(settings.model, head))]
@@ -90,7 +90,7 @@ def _numbers(head: Head) -> dict[str, int]:
     return numbers
 
 
-def _context_bound(settings: Settings, keys: dict[str, int]) -> int:
+def _context_bound(settings: ModelSettings, keys: dict[str, int]) -> int:
     n_layers, n_embd = keys.get("block_count", 0), keys.get("embedding_length", 0)
     n_head, n_ctx_train = keys.get("attention.head_count", 0), keys.get("context_length", 0)
     if not (n_layers and n_embd and n_ctx_train):

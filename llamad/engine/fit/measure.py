@@ -18,7 +18,7 @@ from llamad.engine.fit.usage import Usage, Use
 from llamad.engine.loading.gguf_head import Head, Malformed, Tensor
 from llamad.engine.loading.model import open_contexts
 from llamad.engine.loading.opening import Loading, open_model
-from llamad.flags.settings import Settings
+from llamad.flags.settings import ModelSettings
 from llamad.protocol.errors import LoadError
 
 # The settings that decide where the weights are.
@@ -97,7 +97,7 @@ def loaded_usage(contexts: list[Any]) -> Usage:
     return whole
 
 
-def projector_usage(settings: Settings) -> Usage:
+def projector_usage(settings: ModelSettings) -> Usage:
     """Return the memory that the projector would take. Raises LoadError."""
     if settings.mmproj is None:
         return Usage({}, Use())
@@ -126,7 +126,7 @@ def tensor_bytes(tensor: Tensor) -> int:
     return int(lib.ggml_row_size(tensor.kind, tensor.dims[0]) * math.prod(tensor.dims[1:]))
 
 
-def adapter_bytes(settings: Settings) -> int:
+def adapter_bytes(settings: ModelSettings) -> int:
     """Return the bytes of all LoRA tensors. A file that cannot be read counts nothing, because the load will refuse
     it."""
     n = 0
@@ -144,7 +144,7 @@ class Measurer:
     """Measures one model. It must be closed before the model is loaded. Its methods raise LoadError if llama.cpp could
     not load the model."""
 
-    def __init__(self, settings: Settings, n_threads: int) -> None:
+    def __init__(self, settings: ModelSettings, n_threads: int) -> None:
         self._n_threads = n_threads
         self._handle: Any = None
         self._placement: tuple[Any, ...] = ()
@@ -153,7 +153,7 @@ class Measurer:
         self._beside: Usage | None = None  # the projector's memory, which does not depend on the choice
         self._open(settings)
 
-    def _open(self, settings: Settings) -> None:
+    def _open(self, settings: ModelSettings) -> None:
         placement = tuple(getattr(settings, name) for name in PLACEMENT)
         if self._handle is not None and placement == self._placement:
             return
@@ -179,7 +179,7 @@ class Measurer:
         n = lib.llamad_model_devices(self._handle, devices, _DEVICES_MAX)
         return [_described(devices[i]) for i in range(max(0, n))]
 
-    def usage(self, settings: Settings) -> Usage:
+    def usage(self, settings: ModelSettings) -> Usage:
         """Return the memory that a start with these settings would take. Raises LoadError."""
         self._open(settings)
         context, second = open_contexts(settings, self._handle, self._n_threads, is_survey=True)

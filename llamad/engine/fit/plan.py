@@ -25,7 +25,7 @@ from llamad.engine.fit.search import (
 )
 from llamad.engine.fit.usage import Usage
 from llamad.engine.loading import memory
-from llamad.flags.settings import Settings
+from llamad.flags.settings import ModelSettings
 from llamad.flags.types.values import Placement
 from llamad.protocol.errors import LoadError
 
@@ -55,7 +55,7 @@ class Kept(msgspec.Struct, frozen=True):
 class Plan(msgspec.Struct, frozen=True):
     """The settings of the load. If `usage` is None, they are those of the flags and certainly fit."""
 
-    settings: Settings
+    settings: ModelSettings
     usage: Usage | None = None
     devices: list[Device] = []
     choice: Choice = Choice()
@@ -68,7 +68,7 @@ class Plan(msgspec.Struct, frozen=True):
         return self.choice != Choice()
 
 
-def with_choice(settings: Settings, choice: Choice, n_layers: int) -> Settings:
+def with_choice(settings: ModelSettings, choice: Choice, n_layers: int) -> ModelSettings:
     """Return the settings with the choice applied."""
     changes: dict[str, object] = {"n_ctx": choice.n_ctx or settings.n_ctx}
     if choice.shares:
@@ -94,7 +94,7 @@ class Planner:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: ModelSettings,
         n_threads: int,
         folder: Path | None = None,
         *,
@@ -135,7 +135,7 @@ class Planner:
 
     # --- measuring
 
-    def _usage(self, settings: Settings, choice: Choice) -> Usage:
+    def _usage(self, settings: ModelSettings, choice: Choice) -> Usage:
         chosen = with_choice(settings, choice, self._shape.n_layers)
         key = msgspec.json.encode([choice, chosen.n_ubatch, chosen.inputs_on_device]).decode()
         known = self._store.known.usages
@@ -143,7 +143,7 @@ class Planner:
             known[key] = self._measurer.usage(chosen)
         return known[key]
 
-    def _need(self, settings: Settings, choice: Choice) -> Need:
+    def _need(self, settings: ModelSettings, choice: Choice) -> Need:
         usage = self._usage(settings, choice)
         uses = [usage.devices[device.name] for device in self._devices]
         host = usage.host.resident if self._devices else usage.host.total
@@ -197,7 +197,7 @@ class Planner:
         self._store.known.choice, self._store.known.is_roomy = choice, False
         return self._made(lean, choice, warnings)
 
-    def _made(self, settings: Settings, choice: Choice, warnings: tuple[str, ...] = ()) -> Plan:
+    def _made(self, settings: ModelSettings, choice: Choice, warnings: tuple[str, ...] = ()) -> Plan:
         chosen = with_choice(settings, choice, self._shape.n_layers)
         usage = self._usage(settings, choice)
         kept = Kept(self._store.key, choice) if choice != Choice() else None
@@ -220,18 +220,18 @@ class Planner:
         self._store.known.choice, self._store.known.is_roomy = Choice(), True
         return self._made(settings, Choice())
 
-    def _lean(self, settings: Settings) -> Settings:
+    def _lean(self, settings: ModelSettings) -> ModelSettings:
         n_ubatch = settings.n_ubatch if settings.n_ubatch >= 0 else memory.ubatch(settings)
         return msgspec.structs.replace(settings, n_ubatch=n_ubatch, inputs_on_device=False)
 
-    def _kept_choice(self, lean: Settings) -> Choice | None:
+    def _kept_choice(self, lean: ModelSettings) -> Choice | None:
         """Return the choice of the daemon's last engine, if it is of the same model and still fits."""
         if self._kept is None or self._kept.key != self._store.key:
             return None
         choice = self._kept.choice
         return choice if self._machine(MARGIN_KEPT).holds(self._need(lean, choice)) else None
 
-    def _last(self, lean: Settings) -> Choice | None:
+    def _last(self, lean: ModelSettings) -> Choice | None:
         """Return the choice of the last start, if it still fits and another would not be much better; else None."""
         last = self._store.known.choice
         if last is None or last == Choice() or not self._machine(MARGIN_KEPT).holds(self._need(lean, last)):
@@ -244,7 +244,7 @@ class Planner:
             gain = max(gain, usage.total.weights // max(1, self._shape.n_layers))
         return last if max(spare) < gain else None
 
-    def _beyond_margin(self, lean: Settings, choice: Choice) -> tuple[str, ...]:
+    def _beyond_margin(self, lean: ModelSettings, choice: Choice) -> tuple[str, ...]:
         """Return warnings about a choice that leaves no margin. Raises LoadError if it does not fit even then."""
         usage, host = self._usage(lean, choice), self._host_free
         for device in self._devices:
@@ -275,7 +275,7 @@ class Planner:
         )
 
 
-def _is_mapped(settings: Settings) -> bool:
+def _is_mapped(settings: ModelSettings) -> bool:
     return settings.load_mode in ("mmap", "mmap+mlock") or (settings.load_mode == "auto" and settings.mmap)
 
 
@@ -306,6 +306,6 @@ def summary(plan: Plan) -> str:
     return f"fit: {' and '.join(chosen)}, which takes {', '.join(uses)}; -c, -ngl or --fit off override it"
 
 
-def plan(settings: Settings, n_threads: int, kept: Kept | None = None) -> Plan:
+def plan(settings: ModelSettings, n_threads: int, kept: Kept | None = None) -> Plan:
     """Return the plan of a load. Raises LoadError."""
     return Planner(settings, n_threads, store.folder(os.environ), kept=kept).plan()

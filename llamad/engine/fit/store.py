@@ -19,7 +19,7 @@ from llamad.engine.fit.measure import PLACEMENT, Device
 from llamad.engine.fit.search import Choice
 from llamad.engine.fit.usage import Usage
 from llamad.engine.loading.gguf_rules import parts_of
-from llamad.flags.settings import Settings
+from llamad.flags.settings import ModelSettings
 
 log = logging.getLogger("llamad.engine")
 
@@ -64,7 +64,7 @@ def folder(environ: Mapping[str, str]) -> Path:
 class Store:
     """Reads what is known about one model; save() writes it."""
 
-    def __init__(self, settings: Settings, devices: list[Device], path: Path | None) -> None:
+    def __init__(self, settings: ModelSettings, devices: list[Device], path: Path | None) -> None:
         self.key = _key(settings, devices)
         self._path = None if path is None else path / f"{self.key}.json"
         self.known = self._read()
@@ -97,7 +97,7 @@ class Store:
             file.unlink()
 
 
-def _key(settings: Settings, devices: list[Device]) -> str:
+def _key(settings: ModelSettings, devices: list[Device]) -> str:
     paths = [
         *parts_of(settings.model),
         *filter(None, [settings.mmproj]),

@@ -11,14 +11,14 @@ from typing import Any
 from llamad._llama import ffi, lib
 from llamad.base import model_file
 from llamad.engine.loading.gguf_head import Head, Malformed
-from llamad.flags.settings import Settings
+from llamad.flags.settings import ModelSettings
 from llamad.flags.types.values import ScaledFile
 from llamad.protocol.errors import FileRefused
 
 DIRECTION = re.compile(r"direction\.([1-9][0-9]{0,3})", re.ASCII)
 
 
-def read(settings: Settings, handle: Any) -> bytes:
+def read(settings: ModelSettings, handle: Any) -> bytes:
     """Return the sum of the control vectors: n_embd floats for each layer from the second on; b"" if there are none.
     Raises FileRefused."""
     if not settings.control_vector:
@@ -63,7 +63,7 @@ def _add(total: Any, file: ScaledFile) -> None:
         head.close()
 
 
-def attach(settings: Settings, handle: Any, context: Any, rows: bytes) -> None:
+def attach(settings: ModelSettings, handle: Any, context: Any, rows: bytes) -> None:
     """Attach the vectors to a context; it keeps them when it is rebuilt. Raises FileRefused."""
     if not rows:
         return

@@ -12,7 +12,7 @@ from typing import Any
 
 from llamad._llama import ffi, lib
 from llamad.engine.loading import memory
-from llamad.flags.settings import Settings
+from llamad.flags.settings import ModelSettings
 from llamad.protocol import blobs
 from llamad.protocol.control_messages import MediaRun
 from llamad.protocol.model_info import VectorInfo
@@ -23,11 +23,11 @@ SEQUENCES_MAX = 64
 _POOLINGS = ("none", "mean", "cls", "last", "rank")
 
 
-def wanted_pooling(settings: Settings) -> str | None:
+def wanted_pooling(settings: ModelSettings) -> str | None:
     return "rank" if settings.reranking else settings.pooling
 
 
-def _own_pooling(settings: Settings, handle: Any) -> str:
+def _own_pooling(settings: ModelSettings, handle: Any) -> str:
     """Return the number of the model's own pooling type as text; "-1" if it has none."""
     arch = memory.meta(handle, "general.architecture") or ""
     number = memory.meta(handle, f"{arch}.pooling_type")
@@ -37,12 +37,12 @@ def _own_pooling(settings: Settings, handle: Any) -> str:
     return "-1" if number is None else number
 
 
-def has_known_pooling(settings: Settings, handle: Any) -> bool:
+def has_known_pooling(settings: ModelSettings, handle: Any) -> bool:
     """Return whether the model's own pooling type is valid or not given; llama.cpp aborts on any other."""
     return _own_pooling(settings, handle) in {str(i) for i in range(-1, len(_POOLINGS))}
 
 
-def text_max(settings: Settings, handle: Any) -> int:
+def text_max(settings: ModelSettings, handle: Any) -> int:
     """Return the most tokens of a text that the context size allows: a slot's share of -c, as for generation."""
     n = int(lib.llama_model_n_ctx_train(handle))
     if settings.n_ctx:
@@ -50,7 +50,7 @@ def text_max(settings: Settings, handle: Any) -> int:
     return min(n, settings.kv_unified_per_slot or n)
 
 
-def _sees_whole_texts(settings: Settings, handle: Any) -> bool:
+def _sees_whole_texts(settings: ModelSettings, handle: Any) -> bool:
     """Return whether, by its metadata, the model's attention is not causal, so that a text must be in one batch."""
     arch = memory.meta(handle, "general.architecture") or ""
     return (
@@ -60,7 +60,7 @@ def _sees_whole_texts(settings: Settings, handle: Any) -> bool:
     )
 
 
-def n_ubatch(settings: Settings, handle: Any) -> int:
+def n_ubatch(settings: ModelSettings, handle: Any) -> int:
     """Return the tokens of one batch: -ub, because llama.cpp may keep a row of logits for every token. If a text must
     be in one batch, it is a whole text, up to -b."""
     n = memory.ubatch(settings)
@@ -69,14 +69,14 @@ def n_ubatch(settings: Settings, handle: Any) -> int:
     return n
 
 
-def n_cells(settings: Settings, handle: Any) -> int:
+def n_cells(settings: ModelSettings, handle: Any) -> int:
     """Return the cells of the cache, if the model has one: enough for a batch, and for the longest text."""
     step = memory.CELLS_STEP
     n = max(n_ubatch(settings, handle), text_max(settings, handle))
     return -(-n // step) * step
 
 
-def set_params(params: Any, settings: Settings, handle: Any) -> None:
+def set_params(params: Any, settings: ModelSettings, handle: Any) -> None:
     """Turn the parameters of the generating context into those of this one."""
     params.embeddings = True
     pooling = wanted_pooling(settings)
@@ -95,7 +95,7 @@ def set_params(params: Any, settings: Settings, handle: Any) -> None:
     params.n_ctx = n_cells(settings, handle)
 
 
-def _has_head(settings: Settings) -> bool:
+def _has_head(settings: ModelSettings) -> bool:
     path = os.fsencode(settings.model)
     return any(lib.llamad_gguf_has_tensor(path, name) != 0 for name in (b"cls.weight", b"cls.output.weight"))
 
@@ -115,7 +115,7 @@ def _labels(handle: Any) -> tuple[str, ...]:
 class Vectors:
     """An open context for embeddings. close() frees it; the embedder's thread must have ended before."""
 
-    def __init__(self, handle: Any, context: Any, settings: Settings) -> None:
+    def __init__(self, handle: Any, context: Any, settings: ModelSettings) -> None:
         self.context = context
         raw = lib.llamad_context_get(context)
         has_memory = lib.llama_get_memory(raw) != ffi.NULL

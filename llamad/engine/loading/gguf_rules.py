@@ -24,7 +24,7 @@ from llamad.engine.loading.gguf_archs import (
     WITH_EXPERTS,
 )
 from llamad.engine.loading.gguf_head import ARRAY, STRING, Array, Head, Malformed, Value, read_head
-from llamad.flags.settings import Settings
+from llamad.flags.settings import ModelSettings
 from llamad.options.from_model import SAMPLING_PREFIX
 from llamad.protocol.errors import LoadError
 
@@ -52,7 +52,7 @@ PART_NAME = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf", re.DOTALL)
 class _Model:
     """The values that llama.cpp will see: those of the file, except for those that --override-kv replaces."""
 
-    def __init__(self, head: Head, settings: Settings) -> None:
+    def __init__(self, head: Head, settings: ModelSettings) -> None:
         self.head = head
         self.keys: dict[str, Value] = dict(head.keys)
         for one in settings.override_kv:
@@ -326,7 +326,7 @@ def parts_of(path: str) -> list[str]:
 
 
 def check_gguf(
-    settings: Settings, has_gpu: Callable[[], bool], on_vocabulary: Callable[[], None] = lambda: None
+    settings: ModelSettings, has_gpu: Callable[[], bool], on_vocabulary: Callable[[], None] = lambda: None
 ) -> None:
     """Check all files of the model. Call `on_vocabulary` once the vocabulary is safe to read, and only then `has_gpu`,
     which takes long. Raises LoadError with a sentence that names what is wrong."""

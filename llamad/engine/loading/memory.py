@@ -10,7 +10,7 @@ from typing import Any
 
 from llamad._llama import ffi, lib
 from llamad.engine.loading import cgroups
-from llamad.flags.settings import Settings
+from llamad.flags.settings import ModelSettings
 
 # llama.cpp rounds a slot's context up to this many cells.
 CELLS_STEP = 256
@@ -45,7 +45,7 @@ def head_size(handle: Any, which: str) -> int:
     return int(lib.llama_model_n_embd(handle) // max(1, lib.llama_model_n_head(handle)))
 
 
-def context_cells(settings: Settings, n_ctx_train: int) -> int:
+def context_cells(settings: ModelSettings, n_ctx_train: int) -> int:
     """Return the cells of the whole cache, as llama.cpp will allocate it."""
     n_ctx = settings.n_ctx or n_ctx_train
     if settings.kv_unified:
@@ -58,7 +58,7 @@ def window_cells(n_ctx: int, n_swa: int, n_slots: int, n_ubatch: int) -> int:
     return -(-min(n_ctx, n_swa * n_slots + n_ubatch) // CELLS_STEP) * CELLS_STEP
 
 
-def layer_bytes(settings: Settings, n_k: int, n_v: int) -> int:
+def layer_bytes(settings: ModelSettings, n_k: int, n_v: int) -> int:
     """Return the bytes of one layer of one cell."""
     kinds = (
         getattr(lib, f"GGML_TYPE_{name.upper()}") for name in (settings.cache_type_k, settings.cache_type_v)
@@ -66,25 +66,25 @@ def layer_bytes(settings: Settings, n_k: int, n_v: int) -> int:
     return int(sum(lib.ggml_row_size(kind, n) for kind, n in zip(kinds, (n_k, n_v), strict=True)))
 
 
-def cell_bytes(settings: Settings, handle: Any) -> int:
+def cell_bytes(settings: ModelSettings, handle: Any) -> int:
     """Return the bytes of one cell of the cache, over all layers."""
     n_k, n_v = (lib.llama_model_n_head_kv(handle) * head_size(handle, which) for which in "kv")
     return int(lib.llama_model_n_layer(handle) * layer_bytes(settings, n_k, n_v))
 
 
-def ubatch(settings: Settings) -> int:
+def ubatch(settings: ModelSettings) -> int:
     """Return the physical batch size, regardless of the device."""
     n = {-1: UBATCH, 0: settings.n_batch}.get(settings.n_ubatch, settings.n_ubatch)
     return min(n, settings.n_batch)
 
 
-def n_outputs(settings: Settings) -> int:
+def n_outputs(settings: ModelSettings) -> int:
     """Return how many rows of logits a step may have, for which llama.cpp keeps memory: one for each slot, and those of
     prompts whose probabilities are requested."""
     return min(settings.n_batch, settings.n_parallel + PROMPT_OUTPUTS)
 
 
-def device_ubatch(settings: Settings, handle: Any, n_unloaded: int = 0) -> int:
+def device_ubatch(settings: ModelSettings, handle: Any, n_unloaded: int = 0) -> int:
     """Return the physical batch size on a GPU: larger, if the flags do not set it and there is memory. `n_unloaded` are
     the bytes of weights that are not there yet."""
     free = gpus(settings)
@@ -102,7 +102,7 @@ def device_ubatch(settings: Settings, handle: Any, n_unloaded: int = 0) -> int:
     return min(UBATCH_DEVICE, settings.n_batch)
 
 
-def estimate(settings: Settings, handle: Any) -> tuple[int, int]:
+def estimate(settings: ModelSettings, handle: Any) -> tuple[int, int]:
     """Return the bytes of the KV cache and of the buffers. Recurrent states and compute buffers are rough guesses."""
     n_cells = context_cells(settings, lib.llama_model_n_ctx_train(handle))
     n_vocab = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(handle))
@@ -124,7 +124,7 @@ def host_free() -> int:
     return free if left is None else min(free, left)
 
 
-def cache_ram_bytes(settings: Settings) -> int:
+def cache_ram_bytes(settings: ModelSettings) -> int:
     """Return the bytes for prompts in host memory (--cache-ram). They are 0 with self-extend, whose positions cannot be
     split again."""
     if settings.cache_ram < 0:
@@ -134,7 +134,7 @@ def cache_ram_bytes(settings: Settings) -> int:
     return min(settings.cache_ram << 20, max(0, host_free() // 2))
 
 
-def checkpoint_bytes(settings: Settings) -> int:
+def checkpoint_bytes(settings: ModelSettings) -> int:
     """Return the bytes for context checkpoints: half of --cache-ram, which includes them; without it, a share of the
     free memory."""
     if settings.cache_ram == 0:
@@ -149,7 +149,7 @@ def has_gpu() -> bool:
     return any(lib.ggml_backend_dev_type(device) in kinds for device in devices)
 
 
-def computes(settings: Settings, handle: Any) -> bool:
+def computes(settings: ModelSettings, handle: Any) -> bool:
     """Return whether a GPU dominates the time of a step. Nearly all of the model must be on it, and it must be in this
     machine: over a network nothing arrives in microseconds, and a row of logits does not arrive at once."""
     return bool(
@@ -162,7 +162,7 @@ def computes(settings: Settings, handle: Any) -> bool:
     )
 
 
-def gpus(settings: Settings) -> dict[str, int]:
+def gpus(settings: ModelSettings) -> dict[str, int]:
     """Return the GPUs in use, and the free bytes of each."""
     free_bytes: dict[str, int] = {}
     for i in range(lib.ggml_backend_dev_count()):

@@ -13,7 +13,7 @@ from llamad.engine.loading import adapters, control_vectors, embedding_context, 
 from llamad.engine.loading.embedding_context import Vectors
 from llamad.engine.loading.opening import Loading, open_model
 from llamad.engine.loading.thread_pools import Pools
-from llamad.flags.settings import Settings
+from llamad.flags.settings import ModelSettings
 from llamad.options.from_model import SAMPLING_KEYS, SAMPLING_PREFIX, SAMPLING_TEXT_MAX
 from llamad.protocol.control_messages import Loaded
 from llamad.protocol.errors import LoadError
@@ -33,7 +33,7 @@ class LoadedModel:
         context: Any,
         info: ModelInfo,
         vocab: Vocab,
-        settings: Settings,
+        settings: ModelSettings,
         vectors: Vectors | None = None,
         pools: Pools | None = None,
         warnings: Sequence[str] = (),
@@ -128,7 +128,7 @@ class LoadedModel:
             self._handle = None
 
 
-def _context_params(settings: Settings, n_threads: int) -> Any:
+def _context_params(settings: ModelSettings, n_threads: int) -> Any:
     params = lib.llama_context_default_params()
     params.n_ctx = settings.n_ctx
     params.n_batch = settings.n_batch
@@ -160,14 +160,14 @@ def _context_params(settings: Settings, n_threads: int) -> Any:
     return params
 
 
-def _no_generation(settings: Settings) -> LoadError:
+def _no_generation(settings: ModelSettings) -> LoadError:
     return LoadError(
         f"{settings.model} is an embedding model and cannot generate text;"
         " give --embedding (--reranking for a reranker or classifier), or another model"
     )
 
 
-def _check(settings: Settings, handle: Any) -> None:
+def _check(settings: ModelSettings, handle: Any) -> None:
     """Raise LoadError for settings that cannot work, or would make llama.cpp abort."""
     if lib.llama_model_has_encoder(handle) or not lib.llama_model_has_decoder(handle):
         raise LoadError(
@@ -195,7 +195,7 @@ def _check(settings: Settings, handle: Any) -> None:
         )
 
 
-def _check_generation(settings: Settings, handle: Any) -> None:
+def _check_generation(settings: ModelSettings, handle: Any) -> None:
     """Raise LoadError for settings with which the context for generation cannot work, or would make llama.cpp abort."""
     if settings.n_parallel > settings.n_batch:
         raise LoadError(
@@ -235,7 +235,7 @@ def _sampling(handle: Any) -> dict[str, str]:
     return {name: text[:SAMPLING_TEXT_MAX] for name, text in texts.items() if text is not None}
 
 
-def _info(settings: Settings, handle: Any) -> ModelInfo:
+def _info(settings: ModelSettings, handle: Any) -> ModelInfo:
     vocab = lib.llama_model_get_vocab(handle)
     n_vocab, nl = lib.llama_vocab_n_tokens(vocab), lib.llama_vocab_nl(vocab)
     buffer = ffi.new("char[256]")
@@ -271,7 +271,7 @@ def _info(settings: Settings, handle: Any) -> ModelInfo:
     )
 
 
-def _open_context(settings: Settings, handle: Any, n_threads: int, is_survey: bool) -> Any:
+def _open_context(settings: ModelSettings, handle: Any, n_threads: int, is_survey: bool) -> Any:
     """Return the context for generation. Raises LoadError."""
     _check_generation(settings, handle)
     params = _context_params(settings, n_threads)
@@ -300,7 +300,7 @@ def _open_context(settings: Settings, handle: Any, n_threads: int, is_survey: bo
     return context
 
 
-def _unbinding_limit(settings: Settings, context: Any) -> list[str]:
+def _unbinding_limit(settings: ModelSettings, context: Any) -> list[str]:
     """Return a warning if the slots can never reach --kv-unified-per-slot."""
     raw = lib.llamad_context_get(context)
     n_slot = lib.llama_n_ctx(raw) if settings.kv_unified else lib.llama_n_ctx_seq(raw)
@@ -312,7 +312,7 @@ def _unbinding_limit(settings: Settings, context: Any) -> list[str]:
     ]
 
 
-def _open_vectors(settings: Settings, handle: Any, n_threads: int) -> Vectors:
+def _open_vectors(settings: ModelSettings, handle: Any, n_threads: int) -> Vectors:
     params = _context_params(settings, n_threads)
     embedding_context.set_params(params, settings, handle)
     context = lib.llamad_context_open(handle, params)
@@ -324,7 +324,7 @@ def _open_vectors(settings: Settings, handle: Any, n_threads: int) -> Vectors:
 
 
 def open_contexts(
-    settings: Settings, handle: Any, n_threads: int, is_survey: bool = False
+    settings: ModelSettings, handle: Any, n_threads: int, is_survey: bool = False
 ) -> tuple[Any, Vectors | None]:
     """Return the context for generation, which is None if the model cannot generate, and the one for embeddings, if the
     flags enable them. Raises LoadError."""
@@ -340,7 +340,7 @@ def open_contexts(
         raise
 
 
-def load(settings: Settings, n_threads: int, loading: Loading, is_survey: bool = False) -> LoadedModel:
+def load(settings: ModelSettings, n_threads: int, loading: Loading, is_survey: bool = False) -> LoadedModel:
     """Open the model and its contexts; a survey allocates nothing. If it raises LoadError, it has freed everything."""
     requested = thread_pools.pools(settings, n_threads)
     pools, warnings = thread_pools.permitted(requested) if requested is not None else (None, [])

@@ -11,7 +11,7 @@ from llamad._llama import ffi, lib
 from llamad.base import model_file
 from llamad.engine.loading import memory, placement
 from llamad.engine.loading.gguf_rules import check_gguf
-from llamad.flags.settings import Settings
+from llamad.flags.settings import ModelSettings
 from llamad.protocol.errors import LoadError
 from llamad.tokenizer.kv_overrides import kv_overrides
 
@@ -77,7 +77,7 @@ def _devices(names: tuple[str, ...]) -> Any:
     return ffi.new("ggml_backend_dev_t[]", [*devices, ffi.NULL])
 
 
-def _load_mode(settings: Settings) -> int:
+def _load_mode(settings: ModelSettings) -> int:
     if settings.load_mode != "auto":
         modes = {
             "none": lib.LLAMA_LOAD_MODE_NONE,
@@ -92,7 +92,7 @@ def _load_mode(settings: Settings) -> int:
     return int(lib.LLAMA_LOAD_MODE_MLOCK if settings.mlock else lib.LLAMA_LOAD_MODE_NONE)
 
 
-def vet(settings: Settings, loading: Loading) -> None:
+def vet(settings: ModelSettings, loading: Loading) -> None:
     """Check the model's file before llama.cpp reads it, and find the devices. Raises LoadError."""
     refusal = model_file.refusal(settings.model)
     if refusal is not None:
@@ -102,7 +102,7 @@ def vet(settings: Settings, loading: Loading) -> None:
     loading.is_vetted = True
 
 
-def open_model(settings: Settings, n_threads: int, loading: Loading, is_survey: bool = False) -> Any:
+def open_model(settings: ModelSettings, n_threads: int, loading: Loading, is_survey: bool = False) -> Any:
     """Return the model's handle. The model of a survey has no weights: its contexts allocate nothing and cannot
     compute. Raises LoadError."""
     if not loading.is_vetted:

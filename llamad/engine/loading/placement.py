@@ -10,7 +10,7 @@ from typing import Any
 
 from llamad._llama import ffi, lib
 from llamad.engine.loading import memory
-from llamad.flags.settings import Settings
+from llamad.flags.settings import ModelSettings
 
 EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
 DENSE = r"\.ffn_(up|down|gate)\."
@@ -35,7 +35,7 @@ class Placing:
         self.pointer = self._rows if rows else ffi.NULL
 
 
-def patterns(settings: Settings) -> list[tuple[str, str]]:
+def patterns(settings: ModelSettings) -> list[tuple[str, str]]:
     """Return the overrides of the flags: (pattern, buffer), in the order in which llama.cpp tries them."""
     overrides: list[tuple[str, str]] = list(settings.override_tensor)
     if settings.cpu_moe:
@@ -45,7 +45,7 @@ def patterns(settings: Settings) -> list[tuple[str, str]]:
     return overrides
 
 
-def placing(settings: Settings) -> Placing:
+def placing(settings: ModelSettings) -> Placing:
     """Return all overrides in llama.cpp's form. Raises Unplaced."""
     buffers = _buffers()
     rows = []
@@ -70,7 +70,7 @@ def _buffers() -> dict[str, Any]:
     return buffers
 
 
-def _inputs_device(settings: Settings) -> Any:
+def _inputs_device(settings: ModelSettings) -> Any:
     """Return the GPU for the token embedding table, or None. It must be the only GPU and compute everything. llama.cpp
     cannot tell which types an RPC worker's device can look up."""
     if settings.llama_api_only or settings.rpc or settings.inputs_on_device is False:
@@ -87,7 +87,7 @@ def _inputs_device(settings: Settings) -> Any:
     return device if shape.device_looks_up and goes_there else None
 
 
-def fits(settings: Settings, shape: Any, free: int) -> bool:
+def fits(settings: ModelSettings, shape: Any, free: int) -> bool:
     """Return whether the whole model goes to the GPU and leaves enough memory free there for the table."""
     if 0 <= settings.n_gpu_layers <= shape.n_layer:
         return False

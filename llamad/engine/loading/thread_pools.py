@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from llamad._llama import ffi, lib
-from llamad.flags.settings import Settings
+from llamad.flags.settings import ModelSettings
 from llamad.protocol.errors import LoadError
 
 POLL = 50  # ggml's default
@@ -53,7 +53,7 @@ class Pools(msgspec.Struct, frozen=True):
     batch: Pool
 
 
-def pools(settings: Settings, n_threads: int) -> Pools | None:
+def pools(settings: ModelSettings, n_threads: int) -> Pools | None:
     """Return the pools that the flags request, or None if there are none. Raises LoadError for CPUs that this process
     may not use."""
 

@@ -92,6 +92,15 @@ class HttpLimits:
         default=256 * 1024,
         help="Unsent bytes of a response before back-pressure pauses its slot.",
     )
+    stall_seconds: float = flag(
+        names=("--stall-seconds",),
+        env=("LLAMA_ARG_STALL_SECONDS",),
+        reload=True,
+        kind=Float(low=0.0),
+        default=30.0,
+        metavar="SECONDS",
+        help="How long a client may stall its stream while others wait for a slot; 0: no limit.",
+    )
 
 
 class RequestLimits:
@@ -153,15 +162,6 @@ class RequestLimits:
         default=64 * 1024 * 1024,
         help="Maximum size of a response that is not streamed; beyond it generation stops (stop type limit), and the"
         " text of POST /tokenize is refused.",
-    )
-    stall_seconds: float = flag(
-        names=("--stall-seconds",),
-        env=("LLAMA_ARG_STALL_SECONDS",),
-        reload=True,
-        kind=Float(low=0.0),
-        default=30.0,
-        metavar="SECONDS",
-        help="How long a client may stall its stream while others wait for a slot; 0: no limit.",
     )
     engine_stall_seconds: float = flag(
         names=("--engine-stall-seconds",),

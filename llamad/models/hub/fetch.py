@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 import msgspec
 
-from llamad.flags.settings import Settings
+from llamad.flags.settings import ModelSettings
 from llamad.models.hub import names
 from llamad.models.hub.cache import HubCache, hub_folder, url_folder
 from llamad.models.hub.client import DEFAULT_ENDPOINT, Client, shown
@@ -52,7 +52,7 @@ class Fetch:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: ModelSettings,
         environ: Mapping[str, str],
         *,
         meter: Meter | None = None,

@@ -188,7 +188,7 @@ def host_prompt(*flags: str, **options: Any) -> str:
         info, vocab = Info(), Vocab()
 
     model: Any = Model()
-    host = make_host(parse(["-m", "x.gguf", *flags], {}).settings, model)
+    host = make_host(parse(["-m", "x.gguf", *flags], {}).settings.model, model)
     return host.prompt(SAY, tools=None, kwargs={}, **options)
 
 

@@ -24,7 +24,7 @@ def host(*flags: str, template: str = "", add_bos: bool = False, for_tools: str 
     vocab = SimpleNamespace(piece=lambda token, special: b"<%d>" % token)
     info = SimpleNamespace(chat_template=template, bos=1, eos=2, add_bos=add_bos, tool_use_template=for_tools)
     model: Any = SimpleNamespace(info=info, vocab=vocab)
-    return make_host(parse(["-m", "x.gguf", *flags], {}).settings, model)
+    return make_host(parse(["-m", "x.gguf", *flags], {}).settings.model, model)
 
 
 def prompt(made: ChatHost, messages: list[dict[str, Any]] = SAY) -> str:

@@ -104,7 +104,7 @@ class Strange(GenerationRequest, kw_only=True):
 def defaults(line: str = "") -> Defaults:
     info = SimpleNamespace(sampling={})
     model: Any = SimpleNamespace(n_ctx_slot=256, vocab=SimpleNamespace(n_vocab=300), info=info)
-    return Defaults(parse(["-m", "x.gguf", *line.split()], {}).settings, model)
+    return Defaults(parse(["-m", "x.gguf", *line.split()], {}).settings.model, model)
 
 
 def test_the_servers_options_are_the_defaults() -> None:

@@ -27,7 +27,7 @@ from llamad.engine.fit.plan import Planner
 from llamad.engine.loading.model import load
 from llamad.engine.loading.opening import Loading, vet
 from llamad.flags.sources import Sources
-settings = Sources(sys.argv[1:], {}).read().settings
+settings = Sources(sys.argv[1:], {}).read().settings.model
 vet(settings, Loading())
 plan = Planner(settings, 1, always=True).plan()
 loaded = load(plan.settings, 1, Loading())

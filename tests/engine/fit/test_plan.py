@@ -24,7 +24,7 @@ GIB = 1 << 30
 
 
 def settings(*flags: str, model: str = "x.gguf"):
-    return Sources(["-m", model, "-t", "1", *flags], {}).read().settings
+    return Sources(["-m", model, "-t", "1", *flags], {}).read().settings.model
 
 
 @pytest.fixture

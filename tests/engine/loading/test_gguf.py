@@ -48,14 +48,14 @@ def refusal(path, raw, *flags):
     """Why it is not loaded, without its name."""
     path.write_bytes(raw)
     with pytest.raises(LoadError) as caught:
-        check_gguf(parse(["-m", str(path), *flags], {}).settings, lambda: False)
+        check_gguf(parse(["-m", str(path), *flags], {}).settings.model, lambda: False)
     assert str(caught.value).startswith(str(path))
     return str(caught.value).removeprefix(str(path)).strip()
 
 
 def accepted(path, raw, *flags, has_gpu=False):
     path.write_bytes(raw)
-    check_gguf(parse(["-m", str(path), *flags], {}).settings, lambda: has_gpu)
+    check_gguf(parse(["-m", str(path), *flags], {}).settings.model, lambda: has_gpu)
     return True
 
 
@@ -69,7 +69,7 @@ def test_every_kind_of_model_is_accepted(kind, tmp_path):
 
 @pytest.mark.parametrize("path", sorted(Path(model_path()).parent.glob("*.gguf")), ids=lambda path: path.name)
 def test_the_models_of_the_tests_are_accepted(path):
-    check_gguf(parse(["-m", str(path)], {}).settings, lambda: False)
+    check_gguf(parse(["-m", str(path)], {}).settings.model, lambda: False)
 
 
 @pytest.mark.parametrize(
@@ -275,10 +275,10 @@ def split(whole, folder, n_first):
 
 def test_a_model_in_parts(llama, tmp_path):
     paths = split(llama, tmp_path, 4)
-    settings = parse(["-m", str(paths[0]), "-c", "512"], {}).settings
+    settings = parse(["-m", str(paths[0]), "-c", "512"], {}).settings.model
     load(settings, 1, Loading()).close()
     with pytest.raises(LoadError, match="not the first part"):
-        load(parse(["-m", str(paths[1])], {}).settings, 1, Loading())
+        load(parse(["-m", str(paths[1])], {}).settings.model, 1, Loading())
     whole = paths[1].read_bytes()
     paths[1].write_bytes(whole[:-100])
     with pytest.raises(LoadError, match=r"00002-of-00002\.gguf could not be loaded .* cut short"):
@@ -289,7 +289,7 @@ def test_a_model_in_parts(llama, tmp_path):
     paths[1].write_bytes(whole)
     other = paths[0].rename(tmp_path / "model.gguf")
     with pytest.raises(LoadError, match=r"name it \.\.\.-00001-of-00002"):
-        load(parse(["-m", str(other)], {}).settings, 1, Loading())
+        load(parse(["-m", str(other)], {}).settings.model, 1, Loading())
 
 
 def test_a_vocabulary_without_tensors_is_read(llama, tmp_path):
@@ -307,7 +307,7 @@ def test_a_large_vocabulary_takes_no_time(tmp_path):
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.close()
-    settings = parse(["-m", str(path)], {}).settings
+    settings = parse(["-m", str(path)], {}).settings.model
     times = []
     for _ in range(5):
         t = time.thread_time()

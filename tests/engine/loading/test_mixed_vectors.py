@@ -44,7 +44,7 @@ def vectors(path: str) -> Iterator[Vectors]:
 
 def opened(path: str, *flags: str) -> Any:
     flags = ("-t", "1", "-c", "64", "--embedding", *EXACT, *flags)
-    return load(parse(["-m", path, *flags], {}).settings, 1, Loading())
+    return load(parse(["-m", path, *flags], {}).settings.model, 1, Loading())
 
 
 def blob_of(rows: Embeddings) -> Blob:

@@ -17,7 +17,7 @@ from llamad.tokenizer.vocab import Vocab
 
 @pytest.fixture(scope="module")
 def model():
-    settings = parse(["-m", model_path(), "-c", "512"], {}).settings
+    settings = parse(["-m", model_path(), "-c", "512"], {}).settings.model
     model = load(settings, 1, Loading())
     yield model
     model.close()
@@ -71,7 +71,7 @@ def test_end_of_generation_tokens(model):
     ],
 )
 def test_what_cannot_work_is_refused_with_a_sentence(flags, words):
-    settings = parse(["-m", model_path(), "-c", "2048", *flags], {}).settings
+    settings = parse(["-m", model_path(), "-c", "2048", *flags], {}).settings.model
     with pytest.raises(LoadError, match=words):
         load(settings, 1, Loading())
 
@@ -81,14 +81,14 @@ def test_a_file_that_is_no_model_is_refused(tmp_path):
     for content, words in ((b"", "not a GGUF"), (b"GGUF\x03\0\0\0" + b"\xff" * 64, "claims")):
         path.write_bytes(content)
         with pytest.raises(LoadError, match=words):
-            load(parse(["-m", str(path)], {}).settings, 1, Loading())
+            load(parse(["-m", str(path)], {}).settings.model, 1, Loading())
     with pytest.raises(LoadError, match="No such file"):
-        load(parse(["-m", str(tmp_path / "none")], {}).settings, 1, Loading())
+        load(parse(["-m", str(tmp_path / "none")], {}).settings.model, 1, Loading())
 
 
 def test_metadata_can_be_overridden():
     flags = ["-c", "512", "--override-kv", "tokenizer.ggml.add_bos_token=bool:true"]
-    model = load(parse(["-m", model_path(), *flags], {}).settings, 1, Loading())
+    model = load(parse(["-m", model_path(), *flags], {}).settings.model, 1, Loading())
     assert model.info.add_bos is True
     assert memoryview(model.vocab.tokenize(b"x", True, True)).cast("i")[0] == model.info.bos
     model.close()
@@ -104,12 +104,12 @@ def test_the_progress_of_a_load_begins_when_the_vocabulary_is_checked(monkeypatc
         return False
 
     monkeypatch.setattr(memory, "has_gpu", has_gpu)
-    load(parse(["-m", model_path(), "-c", "512"], {}).settings, 1, loading).close()
+    load(parse(["-m", model_path(), "-c", "512"], {}).settings.model, 1, loading).close()
     assert seen[0] == 0  # the front can read it while the devices are opened
     assert loading.permille == 1000
     broken = Loading()
     with pytest.raises(LoadError, match="No such file"):
-        load(parse(["-m", "/no/such/model.gguf"], {}).settings, 1, broken)
+        load(parse(["-m", "/no/such/model.gguf"], {}).settings.model, 1, broken)
     assert broken.permille == -1
 
 
@@ -128,7 +128,7 @@ def test_the_progress_of_a_load_begins_when_the_vocabulary_is_checked(monkeypatc
 def test_a_gpu_computes_more_at_once_where_it_has_memory_to_spare(monkeypatch, free, flags, n):
     monkeypatch.setattr(memory, "has_gpu", lambda: True)
     monkeypatch.setattr(memory, "gpus", lambda settings: {"first": 1 << 40, "second": free})
-    model = load(parse(["-m", model_path(), "-c", "4096", *flags], {}).settings, 1, Loading())
+    model = load(parse(["-m", model_path(), "-c", "4096", *flags], {}).settings.model, 1, Loading())
     try:
         assert model.n_ubatch == n
     finally:
@@ -139,7 +139,7 @@ def test_a_context_that_is_made_again_keeps_its_thread_pools(tiny):
     """llama.cpp forgets them with the context."""
     cpu = min(os.sched_getaffinity(0))
     flags = ["-c", "256", "-t", "2", "--cpu-range", f"{cpu}-{cpu}", "--embedding", "--pooling", "mean"]
-    model = load(parse(["-m", tiny, *flags], {}).settings, 2, Loading())
+    model = load(parse(["-m", tiny, *flags], {}).settings.model, 2, Loading())
     assert model.vectors is not None
     rows, bound = [], []
     with restored():

@@ -16,7 +16,7 @@ GIB = 1 << 30
 
 
 def settings(*flags: str):
-    return parse(["-m", model_path(), "-c", "512", *flags], {}).settings
+    return parse(["-m", model_path(), "-c", "512", *flags], {}).settings.model
 
 
 def shape():

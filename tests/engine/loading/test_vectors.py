@@ -46,7 +46,7 @@ def computed(vectors: Vectors, texts: list[bytes]) -> list[Embeddings]:
 
 
 def opened(path: Any, *flags: str) -> Any:
-    return load(parse(["-m", str(path), "-t", "1", *flags], {}).settings, 1, Loading())
+    return load(parse(["-m", str(path), "-t", "1", *flags], {}).settings.model, 1, Loading())
 
 
 @pytest.fixture(scope="module")

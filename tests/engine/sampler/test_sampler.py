@@ -24,7 +24,7 @@ BREAKERS = [b"\n", b": ", b"the "]
 
 @pytest.fixture(scope="module")
 def vocab():
-    model = load(parse(["-m", model_path(), "-c", "256"], {}).settings, 1, Loading())
+    model = load(parse(["-m", model_path(), "-c", "256"], {}).settings.model, 1, Loading())
     yield model.vocab
     model.close()
 

@@ -25,7 +25,7 @@ CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)
 
 @pytest.fixture(scope="module")
 def model():
-    model = load(parse(["-m", model_path(), "-c", "256"], {}).settings, 1, Loading())
+    model = load(parse(["-m", model_path(), "-c", "256"], {}).settings.model, 1, Loading())
     yield model
     model.close()
 

@@ -172,7 +172,7 @@ def test_a_disk_that_is_too_small_is_known_before_the_first_byte(hub: HubServer,
 def test_it_can_be_cancelled_and_goes_on_later(hub: HubServer, cache: Cache) -> None:
     hold, stop = threading.Event(), threading.Event()
     hub.faults["/blobs/"] = [Fault(cut=1000, hold=hold)]
-    fetch = Fetch(parse(["-hf", NAME], {}).settings, cache.environ, stop=stop)
+    fetch = Fetch(parse(["-hf", NAME], {}).settings.model, cache.environ, stop=stop)
     raised: list[BaseException] = []
 
     def run() -> None:

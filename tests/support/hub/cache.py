@@ -30,7 +30,7 @@ class Cache:
 
     def fetch(self, *flags: str, **more: str) -> Files:
         """With no pauses to speak of."""
-        return Fetch(parse(flags, {}).settings, {**self.environ, **more}, pause_seconds=0.001).run()
+        return Fetch(parse(flags, {}).settings.model, {**self.environ, **more}, pause_seconds=0.001).run()
 
     def parts(self) -> list[Path]:
         return sorted(self.root.rglob("*.part*"))

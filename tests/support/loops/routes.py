@@ -23,8 +23,8 @@ def routes() -> list[Route]:
         return route
 
     settings = parse(["-m", "model.gguf"], {}).settings
-    service = Service(settings, "")
-    models = ModelTable(service, [ServedModel(service, Host(settings))])
+    service = Service(settings.daemon, "")
+    models = ModelTable(service, [ServedModel(service, Host(settings.model))])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Router, "add", add)
         Api(models, Keys([]))
