@@ -18,7 +18,7 @@ from llamad.flags.settings import ModelSettings
 from llamad.models import stalls
 from llamad.models.adapter_loading import AdapterLoading
 from llamad.models.projector import make_reader
-from llamad.protocol.channel import Link
+from llamad.protocol.channel import Descriptors, Link
 from llamad.protocol.control_messages import Loaded, Ready
 from llamad.protocol.errors import Stopped
 from llamad.protocol.messages import FAILURE_ABORTED, RESULT_ABORTED
@@ -58,6 +58,17 @@ class Connections:
 
     def kill(self, reason: str) -> None:
         """End the engine process, if there is one: what it sent makes no sense."""
+
+    async def connect_all(self, channel: Descriptors, control: Asking, loaded: Loaded, ready: Ready) -> None:
+        """Connect an engine to all that it serves."""
+        # First: a request that was prepared meanwhile may use any of them as soon as the engine is connected.
+        await self.loading.reopen(control)
+        if loaded.can_generate:
+            self.connect(Link(channel.memory, channel.command, channel.event), control)
+            self.set_states(ready)
+        if loaded.vectors is not None:
+            self.connect_vectors(loaded, control)
+        self.loading.connect(control, self.engine if loaded.can_generate else None)
 
     def connect(self, link: Link, control: Asking) -> None:
         """Connect an engine that generates."""
@@ -116,6 +127,25 @@ class Connections:
                 self.engine.disconnect()
         if self.embedder is not None:
             self.embedder.disconnect(Stopped() if is_stopped else None)
+
+    def apply_limits(self) -> None:
+        """Apply the limits of queues, which a reload may have changed."""
+        if self.engine is not None:
+            self.engine.queue_max = self.settings.queue_max
+        if self.embedder is not None:
+            self.embedder.jobs_max = self.settings.n_parallel + self.settings.queue_max
+
+    def close_connections(self) -> None:
+        """Fail what is in flight, for good."""
+        if self.engine is not None:
+            self.engine.disconnect(FAILURE_ABORTED, RESULT_ABORTED)
+            self.engine.close()
+        if self.states is not None:
+            self.states.close()
+        if self.media is not None:
+            self.media.close()
+        if self.embedder is not None:
+            self.embedder.close()
 
     def silence(self) -> tuple[float, float]:
         """How long an engine that has work has finished no step, and how long it may."""

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from llamad.client.control import Asking
 from llamad.client.engine_client import EngineClient
 from llamad.flags.settings import ModelSettings
 from llamad.models import stalls
@@ -27,7 +26,6 @@ from llamad.models.model_download import ModelDownload
 from llamad.models.projector import make_reader
 from llamad.models.restarts import Restarts
 from llamad.models.rpc_wait import reach
-from llamad.protocol.channel import Link
 from llamad.protocol.control_messages import (
     FromEngine,
     Loaded,
@@ -147,18 +145,10 @@ class Host(Connections):
         if self._supervising is not None:
             self._supervising.cancel()
             await asyncio.wait([self._supervising])
-        if self.engine is not None:
-            self.engine.disconnect(FAILURE_ABORTED, RESULT_ABORTED)
-            self.engine.close()
-        if self.states is not None:
-            self.states.close()
-        if self.media is not None:
-            if self._opening is not None:
-                self._opening.cancel()
-            self.media.close()
-        if self.embedder is not None:
-            self.embedder.close()
-            await asyncio.sleep(0)  # a request that awaits a row can still respond
+        if self._opening is not None:
+            self._opening.cancel()
+        self.close_connections()
+        await asyncio.sleep(0)  # a request that awaits a row of the embedder can still respond
 
     @property
     def _is_draining(self) -> bool:
@@ -168,10 +158,7 @@ class Host(Connections):
         """Other limits. What an engine holds is not among them, but the next one gets them too."""
         self._reloaded |= changes
         self.settings = msgspec.structs.replace(self.settings, **changes)
-        if self.engine is not None:
-            self.engine.queue_max = self.settings.queue_max
-        if self.embedder is not None:
-            self.embedder.jobs_max = self.settings.n_parallel + self.settings.queue_max
+        self.apply_limits()
 
     # The engine's life.
 
@@ -305,7 +292,9 @@ class Host(Connections):
             raise LoadError(ready.reason)
         assert isinstance(ready, Ready)
         await numpy
-        await self._connect(control, process, message, ready)
+        await self.connect_all(process.descriptors, control, message, ready)
+        if self.engine is not None and self.engine_ready is not None:
+            await self.engine_ready(self.engine)
 
     def _import_numpy(self) -> asyncio.Future[object]:
         """Vectors need it. The first request would import it on the event loop, which takes a tenth of a second."""
@@ -365,19 +354,6 @@ class Host(Connections):
         if self.prepare is not None:
             self._markers = await asyncio.get_running_loop().run_in_executor(None, self.prepare, model)
         self.model = model
-
-    async def _connect(self, control: Asking, process: EngineProcess, loaded: Loaded, ready: Ready) -> None:
-        # First: a request that was prepared meanwhile may use any of them as soon as the engine is connected.
-        await self.loading.reopen(control)
-        if loaded.can_generate:
-            channel = process.descriptors
-            self.connect(Link(channel.memory, channel.command, channel.event), control)
-            self.set_states(ready)
-        if loaded.vectors is not None:
-            self.connect_vectors(loaded, control)
-        self.loading.connect(control, self.engine if loaded.can_generate else None)
-        if self.engine is not None and self.engine_ready is not None:
-            await self.engine_ready(self.engine)
 
     def _serving(self, seconds: float) -> None:
         assert self.model is not None

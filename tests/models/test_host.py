@@ -8,7 +8,6 @@ import os
 import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -102,7 +101,7 @@ def test_a_new_engine_has_its_adapters_before_it_can_be_given_a_task(tmp_path: P
     loaded = Loaded(info, 512, 512, True, None, (0, 0), [])
 
     harnesses = [Harness(Fake()) for _ in range(2)]
-    first, second = (cast(Any, SimpleNamespace(descriptors=one.core.descriptors)) for one in harnesses)
+    first, second = (cast(Any, one.core.descriptors) for one in harnesses)
 
     async def run() -> None:
         host = Host(
@@ -111,13 +110,13 @@ def test_a_new_engine_has_its_adapters_before_it_can_be_given_a_task(tmp_path: P
         host.model = Model(info, harnesses[0].vocab, n_ctx=512, n_ctx_slot=512)
         opening: Any = Opening()
         opening.may_open.set()
-        await host._connect(opening, first, loaded, Ready([], 0))
+        await host.connect_all(first, opening, loaded, Ready([], 0))
         await host.loading.load("style", "style.gguf", in_place=False)
         engine = host.engine
         assert engine is not None
         host._disconnect()
         opening = Opening()
-        connecting = asyncio.ensure_future(host._connect(opening, second, loaded, Ready([], 0)))
+        connecting = asyncio.ensure_future(host.connect_all(second, opening, loaded, Ready([], 0)))
         await opening.asked.wait()
         style = host.adapters.chosen(host.adapters.uses((), host.adapters.named("style")), b"")
         sink: Any = Ending()
