@@ -77,7 +77,9 @@ def _serve(settings: Settings, bound: Bound, engine: EngineProcess | None, sourc
     except OSError as error:
         print(f"llamad: the engine process cannot be started: {error.strerror or error}", file=sys.stderr)
         return exit_codes.FAILED
-    if not settings.model.is_remote and not settings.model.rpc:  # otherwise files or workers must be there first
+    if (
+        not settings.model.is_remote and not settings.model.rpc
+    ):  # otherwise files or workers must be there first
         engine.begin(settings.model)
 
     from llamad.logs import setup as logs

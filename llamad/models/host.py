@@ -37,7 +37,6 @@ from llamad.protocol.control_messages import (
     Terminated,
 )
 from llamad.protocol.errors import LoadError
-from llamad.protocol.messages import FAILURE_ABORTED, RESULT_ABORTED
 from llamad.protocol.model_info import Model
 
 if TYPE_CHECKING:
