@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.engine_harness import Harness
-from support.slot_actions import PROMPT, SIZE, counted, fill, restore, save, tokens_of, told
+from support.states.slot_actions import PROMPT, SIZE, counted, fill, restore, save, tokens_of, told
 
 from llamad.client.events import Admitted
 from llamad.engine.testing.fake import Fake

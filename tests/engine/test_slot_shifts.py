@@ -2,7 +2,7 @@
 
 import pytest
 from support.engine_harness import Harness, learn_layout
-from support.slot_actions import PROMPT, fill, restore, save, tokens_of, told
+from support.states.slot_actions import PROMPT, fill, restore, save, tokens_of, told
 
 from llamad.engine.testing.fake import Fake
 from llamad.protocol.messages import (

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.function_lengths import READERS, of_c, of_cython, of_python
 from support.imports import ROOT
+
+from tools.function_lengths import READERS, of_c, of_cython, of_python
 
 MODULES_MAX = 10
 FILE_MAX = 500

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 
@@ -13,12 +12,6 @@ class Function(NamedTuple):
     name: str
     line: int  # where its head begins
     n_lines: int  # to the end of its body
-
-
-def functions_of(path: Path) -> list[Function]:
-    """The functions of a file; none of one in another language."""
-    reader = READERS.get(path.suffix)
-    return list(reader(path.read_text(encoding="utf-8"))) if reader is not None else []
 
 
 def of_python(text: str) -> Iterator[Function]:
