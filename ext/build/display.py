@@ -2,11 +2,11 @@
 log. Any thread may report; one thread of its own redraws. Knows nothing of what is built.
 """
 
-import os
-import sys
 import threading
 import time
 from typing import TextIO
+
+from recipe.report import Line
 
 from .estimate import Estimate, History, in_words
 
@@ -22,14 +22,12 @@ class BuildDisplay:
     def __init__(self, history: History, n_jobs: int, stream: TextIO | None = None) -> None:
         self._history = history
         self._estimate = Estimate(n_jobs, history.durations)
-        self._stream = stream or sys.stderr
-        self._tty = self._stream.isatty()
+        self._line = Line(stream)
         self._lock = threading.RLock()
         self._texts: dict[str, str] = {}
         self._began = time.monotonic()
         self._begun: dict[str, float] = {}
         self._shown_at: float | None = None
-        self._width = 0
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._redraw, daemon=True)
 
@@ -68,9 +66,7 @@ class BuildDisplay:
 
     def say(self, text: str) -> None:
         with self._lock:
-            self._clear()
-            self._stream.write(text + "\n")
-            self._stream.flush()
+            self._say(text)
 
     def finish(self, succeeded: bool) -> None:
         """The last line; a build that had nothing to do leaves none."""
@@ -78,12 +74,11 @@ class BuildDisplay:
         if self._thread.is_alive():
             self._thread.join()
         with self._lock:
-            self._clear()
+            self._line.clear()
             if succeeded and self._begun:
                 self._history.save()
             if succeeded and self._shown_at is not None:
-                self._stream.write(f"llamad: built in {_clock(time.monotonic() - self._began)}\n")
-                self._stream.flush()
+                self._say(f"llamad: built in {_clock(time.monotonic() - self._began)}")
 
     def line(self) -> str:
         with self._lock:
@@ -99,7 +94,7 @@ class BuildDisplay:
                     self._draw()
 
     def _is_due(self, now: float) -> bool:
-        if self._tty:
+        if self._line.is_redrawn:
             return True
         if self._shown_at is None:
             return now - min(self._begun.values(), default=now) >= QUIET_SECONDS
@@ -107,25 +102,12 @@ class BuildDisplay:
 
     def _draw(self) -> None:
         self._shown_at = time.monotonic()
-        line = self.line()
-        if self._tty:
-            line = line[: self._columns() - 1]  # a line that wraps cannot be redrawn
-            self._stream.write("\r" + line.ljust(self._width))
-            self._width = len(line)
-        else:
-            self._stream.write(line + "\n")
-        self._stream.flush()
+        self._line.write(self.line())
 
-    def _clear(self) -> None:
-        if self._tty and self._width:
-            self._stream.write("\r" + " " * self._width + "\r")
-            self._width = 0
-
-    def _columns(self) -> int:
-        try:
-            return os.get_terminal_size(self._stream.fileno()).columns or 80
-        except OSError:
-            return 80
+    def _say(self, text: str) -> None:
+        self._line.clear()
+        self._line.stream.write(text + "\n")
+        self._line.stream.flush()
 
 
 def _clock(seconds: float) -> str:

@@ -111,17 +111,50 @@ def lines_or_silence(stream: IO[str]) -> Iterator[str | None]:
         yield line
 
 
+class Line:
+    """The last line of a stream: redrawn on a terminal, elsewhere another one each time."""
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self.stream = stream or sys.stderr
+        self.is_redrawn = self.stream.isatty()
+        self._width = 0
+
+    def write(self, text: str) -> None:
+        if self.is_redrawn:
+            text = text[: self._columns() - 1]  # a line that wraps cannot be redrawn
+            self.stream.write("\r" + text.ljust(self._width))
+            self._width = len(text)
+        else:
+            self.stream.write(text + "\n")
+        self.stream.flush()
+
+    def clear(self) -> None:
+        if self._width:
+            self.stream.write("\r" + " " * self._width + "\r")
+            self._width = 0
+
+    def leave(self) -> None:
+        """What follows begins below a redrawn line."""
+        if self._width:
+            self.stream.write("\n")
+            self.stream.flush()
+
+    def _columns(self) -> int:
+        try:
+            return os.get_terminal_size(self.stream.fileno()).columns or 80
+        except OSError:
+            return 80
+
+
 class Progress:
     """One long part. On a terminal its line is redrawn; elsewhere a line appears about every 10 %."""
 
     def __init__(self, title: str, *, in_bytes: bool = False, stream: TextIO | None = None) -> None:
         self._title = title
         self._in_bytes = in_bytes
-        self._stream = stream or sys.stderr
-        self._tty = self._stream.isatty()
+        self._line = Line(stream)
         self._shown_at = 0.0
         self._shown_tenth = -1
-        self._width = 0
 
     def update(self, done: int, total: int, note: str = "", step: str = "") -> None:
         if _display:
@@ -129,54 +162,35 @@ class Progress:
             return
         now = time.monotonic()
         tenth = done * 10 // total if total else 0
-        if self._tty:
+        if self._line.is_redrawn:
             due = now - self._shown_at >= REDRAW_SECONDS
         else:
             due = tenth > self._shown_tenth or now - self._shown_at >= LINE_SECONDS
         if not due:
             return
         self._shown_at, self._shown_tenth = now, tenth
-        self._write(f"{self._title}: {self._counted(done, total)}{' ' + note if note else ''}")
+        self._line.write(f"{self._title}: {self._counted(done, total)}{' ' + note if note else ''}")
 
     def note(self, text: str) -> None:
         """A sign of life where there is nothing to count."""
         if _display:
             _display.part(self._title, text)
-        elif self._tty or time.monotonic() - self._shown_at >= LINE_SECONDS:
+        elif self._line.is_redrawn or time.monotonic() - self._shown_at >= LINE_SECONDS:
             self._shown_at = time.monotonic()
-            self._write(f"{self._title}: {text}")
+            self._line.write(f"{self._title}: {text}")
 
     def close(self, text: str) -> None:
         if _display:
             _display.close(self._title)
             return
-        self._write(f"{self._title}: {text}")
-        if self._tty:
-            self._stream.write("\n")
-            self._stream.flush()
+        self._line.write(f"{self._title}: {text}")
+        self._line.leave()
 
     def abandon(self) -> None:
         """Leaves the redrawn line, so that an error does not start in the middle of it."""
-        if self._tty and self._width:
-            self._stream.write("\n")
-            self._stream.flush()
+        self._line.leave()
 
     def _counted(self, done: int, total: int) -> str:
         if self._in_bytes:
             return f"{done / 1e6:.1f} of {megabytes(total)}"
         return f"[{done}/{total}]"
-
-    def _columns(self) -> int:
-        try:
-            return os.get_terminal_size(self._stream.fileno()).columns or 80
-        except OSError:
-            return 80
-
-    def _write(self, line: str) -> None:
-        if self._tty:
-            line = line[: self._columns() - 1]  # a line that wraps cannot be redrawn
-            self._stream.write("\r" + line.ljust(self._width))
-            self._width = len(line)
-        else:
-            self._stream.write(line + "\n")
-        self._stream.flush()
