@@ -1,7 +1,7 @@
-"""Any JSON object to POST /completion, for long.
+"""Sends any JSON object to POST /completion, for a long time.
 
-Invariant: every body gets a whole answer: 200, or a 400 or 501 that says what is wrong; never a 500, never silence.
-At the end every slot is idle, every sampler closed, and llama.cpp's rules were kept (Faked.__exit__).
+Invariant: every body gets a complete response: a 200, or a 400 or 501 that says what is wrong; never a 500, and never
+none. At the end every slot is idle, every sampler is closed, and llama.cpp's rules were kept (Faked.__exit__).
 """
 
 import os

@@ -1,11 +1,10 @@
-"""Models that nobody converted: every small change to the head of tiny ones, and random ones on top.
+"""Loads broken models: tiny models with every small change to their head, and with random changes.
 
-Invariant: a file either loads, and tokens can be written with it, or is refused with a sentence; no signal ends the
-process, and nothing hangs. Through the program, a refused file ends it with a sentence and status 1, or /health is a
-500 with the reason.
+Invariant: a file either loads and can generate tokens, or is refused with a sentence; no signal ends the process, and
+nothing hangs. If the program refuses a file, it ends with a sentence and status 1, or /health is a 500 with the reason.
 
 Each file is loaded in a child process. LLAMAD_FUZZ_CASES says how many random ones there are, for each kind of model.
-What llama.cpp still aborts on stands in KNOWN, with the reason why it is not found before.
+KNOWN lists what llama.cpp still aborts on, with the reason why it is not found before.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ def model(kind: str, folder: Path) -> Gguf:
 
 @pytest.fixture
 def mutant():
-    """In memory: hundreds of them are written."""
+    """Return a path in memory, because hundreds of files are written."""
     folder = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path("/tmp")
     path = folder / f"llamad-{os.getpid()}.gguf"
     yield path
@@ -48,15 +47,15 @@ def loader():
         yield loader
 
 
-def judge(loader: Loader, path: Path, raw: bytes, told: str) -> str | None:
-    """What is wrong, or None."""
+def judge(loader: Loader, path: Path, raw: bytes, change: str) -> str | None:
+    """Load the changed file; return what is wrong, or None."""
     path.write_bytes(raw)
     outcome = loader.load(path, *FLAGS)
-    if outcome.code == LOADED or any(re.search(pattern, told) for pattern in KNOWN):
+    if outcome.code == LOADED or any(re.search(pattern, change) for pattern in KNOWN):
         return None
     if outcome.code == REFUSED and str(path) in outcome.reason:
         return None
-    return f"{told}: {outcome.code}, {outcome.log[-300:]}"
+    return f"{change}: {outcome.code}, {outcome.log[-300:]}"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -64,40 +63,42 @@ def test_every_small_change(kind: str, tmp_path: Path, mutant: Path, loader: Loa
     whole = model(kind, tmp_path)
     assert judge(loader, mutant, whole.build(), "unchanged") is None
     assert loader.load(mutant, *FLAGS).code == LOADED
-    # The second layer's tensors are like the first one's.
-    found = [
-        judge(loader, mutant, raw, told) for told, raw in changes(whole) if not told.startswith("blk.1.")
+    # The second layer is left out, because its tensors are like those of the first.
+    faults = [
+        judge(loader, mutant, raw, change)
+        for change, raw in changes(whole)
+        if not change.startswith("blk.1.")
     ]
-    assert not any(found), "\n".join(one for one in found if one)
+    assert not any(faults), "\n".join(one for one in faults if one)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_random_bytes(kind: str, tmp_path: Path, mutant: Path, loader: Loader) -> None:
-    """A few bytes of the head are others; always the same ones."""
+    """Change a few bytes of the head; the changes are the same in every run."""
     whole = model(kind, tmp_path)
     raw = whole.build()
     n_head = len(raw) - len(whole.data)
     dice = random.Random(kind)
-    found = []
+    faults = []
     for i in range(N_CASES):
         changed = bytearray(raw)
         for _ in range(dice.randint(1, 3)):
             at = dice.randrange(4, n_head)
             changed[at] = dice.choice([0, 1, 0x7F, 0x80, 0xFF, changed[at] ^ 1 << dice.randrange(8)])
-        found.append(judge(loader, mutant, bytes(changed), f"case {i}"))
-    assert not any(found), "\n".join(one for one in found if one)
+        faults.append(judge(loader, mutant, bytes(changed), f"case {i}"))
+    assert not any(faults), "\n".join(one for one in faults if one)
 
 
 def test_the_program_says_why(tmp_path: Path, mutant: Path) -> None:
     whole = model("llama", tmp_path)
-    every = [(told, raw) for told, raw in changes(whole) if not told.startswith("blk.")]
-    for told, raw in random.Random(7).sample(every, min(len(every), max(4, N_CASES // 10))):
+    every = [(change, raw) for change, raw in changes(whole) if not change.startswith("blk.")]
+    for change, raw in random.Random(7).sample(every, min(len(every), max(4, N_CASES // 10))):
         mutant.write_bytes(raw)
         with Live(*FLAGS, model=str(mutant), ready=False) as server:
             server.wait_line(r"model ready|could not|ERROR|error|llamad-\d+\.gguf")
             while server.process.poll() is None and (answer := server.client.get("/health")).status == 503:
                 pass
             if server.process.poll() is None:
-                assert answer.status == 200 or str(mutant) in answer.body.decode(), told
+                assert answer.status == 200 or str(mutant) in answer.body.decode(), change
             else:
-                assert server.process.returncode == 1, told
+                assert server.process.returncode == 1, change

@@ -1,10 +1,11 @@
-"""Any bytes to the HTTP layer, from two clients at once.
+"""Sends any bytes to the HTTP layer, from two clients at once.
 
-Invariant: each client gets the answers that it would get alone on a fresh server, byte for byte (but ids and dates of
-the server's own), whether its bytes come whole, in packets or one by one, and whatever the other one sends between
-them. Nothing raises inside the server, and when both have left, no connection, exchange or byte of a body is left.
+Invariant: each client gets the responses that it would get alone on a fresh server, byte for byte (except the server's
+own ids and dates), whether its bytes arrive at once, in packets or one by one, and whatever the other client sends in
+between. Nothing raises inside the server, and when both have disconnected, no connection, exchange or byte of a body is
+left.
 
-`make fuzz` runs it; LLAMAD_FUZZ_CASES says how long. The server lives through all cases, as its cache of heads does.
+`make fuzz` runs it; LLAMAD_FUZZ_CASES says how long. The same server, with its cache of heads, serves all cases.
 """
 
 import os

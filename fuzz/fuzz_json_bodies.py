@@ -1,11 +1,11 @@
-"""JSON bodies to every endpoint that takes one, for long.
+"""Sends JSON bodies to every endpoint that takes one, for a long time.
 
-Invariant: every body, valid or not, small or large, gets a complete answer: a 2xx, or a 4xx or 501 that says what is
-wrong in the form of its dialect. Never a 500, never silence, and the server goes on: at the end every slot is idle,
-every sampler closed, and llama.cpp's rules were kept (Faked.__exit__).
+Invariant: every body, valid or not, small or large, gets a complete response: a 2xx, or a 4xx or 501 that says what is
+wrong in the form of its dialect; never a 500, and never none. The server goes on: at the end every slot is idle, every
+sampler is closed, and llama.cpp's rules were kept (Faked.__exit__).
 
-Bodies follow the structs that they are decoded into (tests/support/json_bodies.py), so that a new option is fuzzed
-without a line here. `make fuzz` runs it; LLAMAD_FUZZ_CASES says how long.
+Bodies follow the structs into which they are decoded (tests/support/json_bodies.py), so that a new option is fuzzed
+without a change here. `make fuzz` runs it; LLAMAD_FUZZ_CASES says how long.
 """
 
 import os

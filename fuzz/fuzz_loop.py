@@ -1,8 +1,8 @@
-"""Valid requests of growing size to every endpoint of the real program, over real sockets.
+"""Sends valid requests of growing size to every endpoint of the real program, over real sockets.
 
-Invariant: no request, whatever its size, keeps the event loop for more than 250 ms: everybody else waits as long. Time
-in which the machine had no core for the program does not count (tests/support/loops/watchdog.py). Every request gets
-an answer, and never a 500.
+Invariant: no request, whatever its size, blocks the event loop for more than 250 ms, because all other clients wait
+that long. Time in which the machine had no core for the program does not count (tests/support/loops/watchdog.py). Every
+request gets a response, and never a 500.
 
 Requests follow the table of routes and the structs of their bodies (tests/support/loops/growing_requests.py). A
 failure names the request, how late the loop was, and the stack that held it. `make fuzz` runs it; LLAMAD_FUZZ_CASES
@@ -35,7 +35,7 @@ FLAGS = (
 
 
 class Watched:
-    """The program, and what its watchdog has said."""
+    """The program, and the reports of its watchdog."""
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / "stalls"
@@ -53,10 +53,10 @@ class Watched:
             },
         )
         self._n_read = 0
-        self.stalls()  # of its start
+        self.stalls()  # drops those of the start
 
     def stalls(self) -> list[Stall]:
-        """Returns those since the last call."""
+        """Return the stalls since the last call."""
         with self.file.open("rb") as file:
             file.seek(self._n_read)
             data = file.read()
@@ -64,7 +64,7 @@ class Watched:
         return [msgspec.json.decode(line, type=Stall) for line in data.splitlines()]
 
     def send(self, request: Request) -> bytes:
-        """Returns all that came back."""
+        """Send a request; return the beginning of the response."""
         client = self.live.client
         answer = bytearray()
         with socket.create_connection((client.host, client.port), timeout=ANSWER_SECONDS) as connection:
@@ -75,7 +75,7 @@ class Watched:
 
 
 class _Sender:
-    """Sends as much as the server takes, and reads meanwhile."""
+    """Sends as much as the server accepts, and reads meanwhile."""
 
     def __init__(self, connection: socket.socket, data: bytes) -> None:
         self.connection = connection
@@ -95,7 +95,7 @@ class _Sender:
             try:
                 self.rest = self.rest[self.connection.send(self.rest[: 1 << 18]) :]
             except OSError:
-                self.rest = self.rest[:0]  # it refuses the rest
+                self.rest = self.rest[:0]  # the server refuses the rest
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +108,7 @@ def watched(tmp_path_factory):
 def test_no_request_keeps_the_loop(watched):
     requests, findings = GrowingRequests(SEED), []
     for i in range(N_CASES):
-        # Each endpoint in turn; sizes grow by magnitudes and begin again.
+        # The endpoints take turns; sizes grow by orders of magnitude and begin again.
         route = requests.routes[i % len(requests.routes)]
         share = (i // len(requests.routes) % 12 + requests.random.random()) / 12
         request = requests.to(route, int(BYTES_MIN * (BYTES_MAX / BYTES_MIN) ** share))

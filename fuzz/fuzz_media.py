@@ -1,9 +1,9 @@
-"""Files that strangers send, and the texts and forms that carry them.
+"""Decodes files as clients may send them, and the texts and forms that contain them.
 
-Invariant: a file, whole, cut, changed, spliced or lying about its size, becomes pixels or finite samples within the
-limits, or is refused in words; a decoder that dies, by the file or by a signal, is replaced, and the next file is read.
-A text is cut into strings that stand in it in this order, and images; a data: URI is bytes or a SourceError. A form
-gives its fields back, whatever the windows it is searched in; any other body is a FormError. None takes long.
+Invariant: a file, whether complete, cut, changed, spliced or with a wrong size, becomes pixels or finite samples within
+the limits, or is refused with a reason. A decoder that a file or a signal kills is replaced, and the next file is read.
+A text is split into images and strings that occur in it in this order; a data: URI becomes bytes or a SourceError. A
+form gives its fields, whatever the size of the search windows; any other body is a FormError. Nothing takes long.
 
 `make fuzz` runs it; LLAMAD_FUZZ_CASES says how long. A file that breaks something joins tests/media/test_decoding.py.
 """
@@ -57,7 +57,7 @@ EXTREME = st.sampled_from([0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0
 
 @st.composite
 def files(draw, seeds):
-    """A file with some changes; most of them at its beginning, where sizes stand."""
+    """A file with some changes, most of them at its beginning, where the sizes are."""
     data = bytearray(draw(st.sampled_from(seeds)))
     for _ in range(draw(st.integers(0, 6))):
         at = draw(st.integers(0, min(len(data), 64)) | st.integers(0, len(data)))
@@ -83,20 +83,20 @@ def files(draw, seeds):
 
 
 class Reader:
-    """The front's side of the decoder processes, on a loop of its own."""
+    """The front's side of the decoder processes, on a separate event loop."""
 
     def __init__(self):
         self.loop = asyncio.new_event_loop()
         self.decoders = Decoders(1, DECODE_SECONDS)
 
     def read(self, data, sounds):
-        wanted = Decode(len(data), sounds, PIXELS_MAX, SECONDS_MAX, RATE)
-        answer, fd = self.loop.run_until_complete(self.decoders.decode(data, wanted))
+        request = Decode(len(data), sounds, PIXELS_MAX, SECONDS_MAX, RATE)
+        answer, fd = self.loop.run_until_complete(self.decoders.decode(data, request))
         if fd < 0:
             return answer, b""
-        found = os.pread(fd, os.fstat(fd).st_size, 0)
+        decoded = os.pread(fd, os.fstat(fd).st_size, 0)
         os.close(fd)
-        return answer, found
+        return answer, decoded
 
     def kill(self):
         for child in self.decoders._children:
@@ -121,20 +121,20 @@ def reader():
     reader.close()
 
 
-def check(answer, found):
+def check(answer, decoded):
     match answer:
         case Refused():
             assert answer.reason
-            assert found == b""
+            assert decoded == b""
             event("refused")
         case Pixels():
             assert 0 < answer.width * answer.height <= PIXELS_MAX
-            assert len(found) == answer.width * answer.height * 3
+            assert len(decoded) == answer.width * answer.height * 3
             event("pixels")
         case Samples():
             assert 0 < answer.n_samples <= SECONDS_MAX * RATE + 1
-            assert len(found) == 4 * answer.n_samples
-            assert np.isfinite(np.frombuffer(found, np.float32)).all()
+            assert len(decoded) == 4 * answer.n_samples
+            assert np.isfinite(np.frombuffer(decoded, np.float32)).all()
             event("samples")
 
 
@@ -142,8 +142,8 @@ def check_file(reader, data, sounds, dies):
     is_image(data), is_sound(data)
     if dies:
         reader.kill()
-    answer, found = reader.read(data, sounds)
-    check(answer, found)
+    answer, decoded = reader.read(data, sounds)
+    check(answer, decoded)
     if isinstance(answer, Refused) and answer.reason.startswith("could not be decoded"):
         event("the decoder died")
         assert reader.read(image(), False)[0] == Pixels(100, 50)
@@ -215,7 +215,7 @@ FORM_PIECES = st.sampled_from(
 
 
 def fields(body, window=multipart.WINDOW):
-    """A form's fields, or what is wrong with it."""
+    """Return a form's fields, or what is wrong with it."""
     whole, multipart.WINDOW = multipart.WINDOW, window
     try:
         return [(part.name, part.is_file, bytes(part.data)) for part in multipart.parts(body, b"edge")]
@@ -242,10 +242,10 @@ def test_forms(sent, window, after):
 @given(st.lists(FORM_PIECES | st.binary(max_size=4), max_size=40).map(b"".join), st.integers(1, 20))
 def test_broken_forms(body, window):
     t_start = time.thread_time()
-    found = fields(body)
+    first = fields(body)
     assert time.thread_time() - t_start < 2
-    assert found == fields(body, window)
-    assert isinstance(found, str) or sum(len(data) for _, _, data in found) < len(body) or not found
+    assert first == fields(body, window)
+    assert isinstance(first, str) or sum(len(data) for _, _, data in first) < len(body) or not first
 
 
 @long

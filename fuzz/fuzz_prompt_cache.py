@@ -1,12 +1,12 @@
-"""Conversations of several API keys over few cells, with a small prompt cache in host memory and slot actions between.
+"""Runs conversations of several API keys over few cells, with a small prompt cache in host memory and slot actions.
 
-Invariant: whatever the order, every task that is not aborted and meets no failed decode writes the text that its prompt
-alone decides; no task takes over tokens that neither its owner nor somebody without a key ever had in a slot; a slot's
-tokens are what the model's memory holds, at the right positions; cells and host memory stay within their bounds; and
-llama.cpp's rules are kept (Fake.bad_calls). Nothing crashes.
+Invariant: whatever the order, every task that is not aborted and has no failed decode generates the text that its
+prompt alone determines; no task reuses tokens that neither its owner nor a client without a key ever had in a slot; a
+slot's tokens are those in the model's memory, at the right positions; cells and host memory stay within their limits;
+and llama.cpp's rules are kept (Fake.bad_calls). Nothing crashes.
 
-Many cases run over the fake model, where memory can be looked into and every call can fail; fewer through the real
-program with tiny models, against a server without any cache. LLAMAD_FUZZ_CASES says how many.
+Many cases run over the fake model, whose memory can be inspected and where every call can fail. Fewer run through the
+real program with tiny models, and are compared with a server without any cache. LLAMAD_FUZZ_CASES says how many.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ BLOB_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class Say:
-    """A conversation goes on: `n` bytes more, to any slot or to a certain one."""
+    """A conversation continues with `n` more bytes, in any slot or in a certain one."""
 
     talk: int
     n: int
@@ -66,7 +66,7 @@ class Say:
 
 @dataclass(frozen=True)
 class Fork:
-    """A conversation begins anew with a part of another one, perhaps of another owner."""
+    """A conversation starts again with the beginning of another one, perhaps of another owner."""
 
     talk: int
     other: int
@@ -85,8 +85,9 @@ class Act:
 
 @dataclass(frozen=True)
 class Fault:
-    """state: the next restore fails. decode: the next decode does. abort: a task that may be running. settle: wait for
-    everything, and look. gather: what follows comes as a burst, admitted one by one and decoded at its end."""
+    """state: the next restore fails. decode: the next decode fails. abort: abort a task that may be running. settle:
+    wait for everything, and check. gather: the next requests come as a burst, which is admitted one by one and decoded
+    at its end."""
 
     kind: str
     i: int
@@ -122,7 +123,7 @@ FAULTS = st.builds(
 
 
 def begin(talk: int) -> bytes:
-    """Two conversations begin alike."""
+    """Return the beginning of a conversation; always two begin alike."""
     seed = talk // 2
     return bytes(33 + (i * i + 7 * seed) % 90 for i in range(70))
 
@@ -136,14 +137,14 @@ def more(talk: int, at: int, n: int) -> bytes:
 
 @dataclass(frozen=True)
 class Layout:
-    """The memory: how many slots, over how many cells, of which kind; and the pages of the prompt cache."""
+    """The memory: how many slots over how many cells, of which kind, and the pages of the prompt cache."""
 
     n_slots: int
     n_cells: int  # 0: a stream for each slot
-    kind: str  # plain, recurrent: cannot be cut, window: needs what it has lost
+    kind: str  # plain; recurrent: cannot be cut; window: needs tokens that it has lost
     n_pages: int
     has_slow_decodes: bool
-    has_device: bool  # then bursts are gathered, and only long prompts would be saved
+    has_device: bool  # with one, bursts are gathered, and only long prompts are saved
 
 
 LAYOUTS = st.builds(
@@ -162,7 +163,7 @@ def tokens_of(text: bytes) -> list[int]:
 
 
 def counted(prompt: bytes, n: int) -> bytes:
-    """What the fake writes behind a prompt: it counts on from its last byte."""
+    """Return what the fake generates after a prompt: it counts on from its last byte."""
     return bytes((prompt[-1] + 1 + i) % 256 for i in range(n))
 
 
@@ -171,8 +172,8 @@ def n_common(a: list[int], b: list[int]) -> int:
 
 
 @dataclass
-class Told:
-    """A task that was handed in."""
+class Submitted:
+    """A task that was submitted."""
 
     id: int
     prompt: bytes
@@ -187,14 +188,14 @@ class World:
     fake: Fake
     layout: Layout
     texts: list[bytes] = field(default_factory=lambda: [begin(talk) for talk in range(TALKS)])
-    tasks: list[Told] = field(default_factory=list)
+    tasks: list[Submitted] = field(default_factory=list)
     seen: list[list[list[int]]] = field(default_factory=lambda: [[] for _ in range(N_OWNERS)])
     blobs: list[Blob] = field(default_factory=list)
     n_decodes_to_fail: int = 0
     is_gathering: bool = False
 
     def may_have(self, owner: int, prompt: bytes) -> int:
-        """The longest prefix of the prompt that this owner may find in the cache."""
+        """Return the length of the longest prefix of the prompt that this owner may find in the cache."""
         tokens = tokens_of(prompt)
         return max((n_common(tokens, one) for one in self.seen[0] + self.seen[owner]), default=0)
 
@@ -212,15 +213,15 @@ class World:
             "id_slot": slot,
             "wake": not self.is_gathering,
         }
-        told = Told(
+        task = Submitted(
             self.h.submit(prompt, cache_prompt=step.cache_prompt, **options), prompt, n_predict, owner
         )
-        self.tasks.append(told)
+        self.tasks.append(task)
         self.seen[owner].append(tokens_of(self.texts[step.talk]))
         if step.is_waited_for and self.is_gathering:
             time.sleep(0.0005)  # admitted by now
         elif step.is_waited_for:
-            self.h.wait(told.id)
+            self.h.wait(task.id)
 
     def fork(self, step: Fork) -> None:
         source = self.texts[step.other]
@@ -240,7 +241,7 @@ class World:
         elif step.kind == ACTION_RESTORE and self.blobs:
             blob = self.blobs[step.i % len(self.blobs)]
             n = ses1.n_tokens(blob)
-            # A client restores only what it has; then it is its owner's.
+            # A client only restores states that it has; its owner then owns the tokens.
             self.seen[step.owner].append(memoryview(blob)[8 : 8 + 4 * n].cast("i").tolist())
             self.h.done(self.h.act(ACTION_RESTORE, slot, blob, owner=step.owner, n_tokens=n))
         elif step.kind == ACTION_ERASE:
@@ -269,9 +270,9 @@ class World:
             self.n_decodes_to_fail += 1
             self.fake.fail_next(step.code)
         elif step.kind == "abort" and self.tasks:
-            told = self.tasks[-1 - step.i % len(self.tasks)]
-            told.is_aborted = True
-            self.h.port.abort(told.id)
+            task = self.tasks[-1 - step.i % len(self.tasks)]
+            task.is_aborted = True
+            self.h.port.abort(task.id)
         elif step.kind == "settle":
             self.settle()
         elif step.kind == "gather" and not self.is_gathering:
@@ -279,33 +280,33 @@ class World:
             self.h.port.announce()
 
     def wake(self) -> None:
-        """The burst is over."""
+        """End the burst, if there is one."""
         if self.is_gathering:
             self.is_gathering = False
             self.h.port.wake()
 
     def settle(self) -> None:
-        """Wait for all tasks, and check what everything holds. An action is answered when the last step is over."""
+        """Wait for all tasks, and check all memory. An action is only done when the last step is over."""
         self.wake()
-        self.h.wait(*(told.id for told in self.tasks))
+        self.h.wait(*(task.id for task in self.tasks))
         self.h.done(self.h.act(ACTION_LOOK, 0, Blob(BLOB_BYTES)))
         assert self.h.core.check_integrity() == 0
         self.h.check_cells()
         n_held = sum(len(self.h.core.slot_tokens(slot)) for slot in range(self.layout.n_slots))
         assert not self.layout.n_cells or n_held <= self.layout.n_cells
         assert self.h.stats()["cache_bytes"] <= self.layout.n_pages * PAGE
-        for told in self.tasks:
-            self.check(told)
+        for task in self.tasks:
+            self.check(task)
         self.tasks.clear()
 
-    def check(self, told: Told) -> None:
-        expected = counted(told.prompt, told.n_predict)
-        if isinstance(self.h.end(told.id), Failed):
-            assert told.is_aborted or self.n_decodes_to_fail
-            assert expected.startswith(self.h.text(told.id))
+    def check(self, task: Submitted) -> None:
+        expected = counted(task.prompt, task.n_predict)
+        if isinstance(self.h.end(task.id), Failed):
+            assert task.is_aborted or self.n_decodes_to_fail
+            assert expected.startswith(self.h.text(task.id))
         else:
-            assert self.h.text(told.id) == expected
-            assert self.h.n_cached(told.id) <= self.may_have(told.owner, told.prompt)
+            assert self.h.text(task.id) == expected
+            assert self.h.n_cached(task.id) <= self.may_have(task.owner, task.prompt)
 
 
 TOTALS: Counter[str] = Counter()
@@ -338,10 +339,10 @@ def test_any_conversations_over_the_fake(layout, steps):
 
 
 def test_the_fake_was_used_as_meant():
-    """Fails where the cases above never come to what they are for."""
+    """Fail if the cases above never reach what they are meant to test."""
     if N_CASES < 1000:
-        pytest.skip("too few cases")  # of 200, none may drop an entry or restore a state
-    wanted = (
+        pytest.skip("too few cases")  # in 200 cases, maybe none drops an entry or restores a state
+    names = (
         "cache_saves",
         "cache_hits",
         "cache_dropped",
@@ -352,7 +353,7 @@ def test_the_fake_was_used_as_meant():
         "n_suspensions",
         "n_recomputed",
     )
-    assert all(TOTALS[name] for name in wanted), TOTALS
+    assert all(TOTALS[name] for name in names), TOTALS
 
 
 # --- through the real program -----------------------------------------------------------------------------------
@@ -368,13 +369,13 @@ SERVERS = {
 SERVED_TALKS = 16
 PROMPT_MAX = 230
 N_PREDICT = 4
-# Logits depend on the shapes in which they were computed: by up to 0.05 here. What another prompt left changes them by
-# far more.
+# Logits depend on the shapes in which they were computed, here by up to 0.05. Tokens of another prompt change them far
+# more.
 TOLERANCE = 0.2
 
 
 class Reference:
-    """What a server without any cache writes."""
+    """The results of a server without any cache."""
 
     def __init__(self, model: str) -> None:
         self._server = Live("-np", "1", "-c", "256", "--cache-ram", "0", *F32, model=model)
@@ -417,12 +418,12 @@ class Served:
         self.states: list[bytes] = []
 
     def round(self, pool: ThreadPoolExecutor) -> int:
-        """A few requests at once; then perhaps an action. How many requests."""
+        """Send a few requests at once, then perhaps an action; return the number of requests."""
         chosen = self.random.sample(range(SERVED_TALKS), self.random.randint(1, 4))
         asked = []
         for talk in chosen:
             prompt = self.talks[talk]
-            if self.random.random() < 0.1:  # as another one began
+            if self.random.random() < 0.1:  # it begins like another conversation
                 other = self.random.choice(self.talks)
                 prompt = other[: self.random.randint(1, len(other))]
             prompt = prompt + [3 + self.random.randint(33, 120) for _ in range(self.random.randint(1, 90))]
@@ -449,7 +450,7 @@ class Served:
                 return
             body = self.random.choice(self.states)
             headers["Content-Type"] = "application/octet-stream"
-        elif kind == "context-shift":  # without BOS no prompt goes on from what is left
+        elif kind == "context-shift":  # without BOS no prompt continues what is left
             body = {"n_keep": 0, "n_discard": self.random.randint(1, 50)}
         answer = self.server.client.post(path, body, headers=headers)
         assert answer.status in (200, 400, 404, 409, 501, 503), (kind, answer.status, answer.body)

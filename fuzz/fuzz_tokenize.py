@@ -1,7 +1,7 @@
-"""Texts that nobody would write, tokenized by llamad and by llama.cpp.
+"""Tokenizes unusual texts with llamad and with llama.cpp.
 
-Invariant: whatever the bytes and the vocabulary, llamad's tokens are those that llama.cpp finds in the whole text, with
-and without special tokens added or parsed; what llama.cpp refuses, llamad refuses too; nothing crashes.
+Invariant: whatever the bytes and the vocabulary, llamad's tokens are those of llama.cpp for the whole text, with and
+without special tokens added or parsed; texts that llama.cpp refuses are refused by llamad, too; nothing crashes.
 
 `make fuzz` runs it; LLAMAD_FUZZ_CASES says how many texts each vocabulary gets. A text that breaks something joins
 tests/tokenizer/test_special_tokens.py, with its story.
@@ -34,7 +34,7 @@ PIECES += [
 ]
 RUNS = st.tuples(st.sampled_from(PIECES), st.integers(1, 80)).map(lambda run: run[0] * run[1])
 MIXES = st.lists(st.one_of(st.sampled_from(PIECES), RUNS, st.binary(max_size=8)), max_size=120).map(b"".join)
-# Beyond the size up to which a text is one part.
+# Texts beyond the size up to which a text is tokenized at once.
 LONG = st.tuples(MIXES, st.integers(1, 40)).map(lambda mix: (mix[0] * mix[1])[:200_000])
 
 

@@ -1,10 +1,10 @@
-"""Grammars that nobody meant: by hypothesis through Python, and by libFuzzer through the compiled reader.
+"""Compiles random grammars: from hypothesis through Python, and from libFuzzer through the compiled reader.
 
-Invariant: any text either compiles or is refused with a reason (and a place, where there is one); any grammar that
-compiles answers for any text; nothing crashes, hangs or grows without bound.
+Invariant: any text either compiles or is refused with a reason (and a position, if there is one); any grammar that
+compiles accepts or rejects any text; nothing crashes, hangs or grows without bound.
 
-`make fuzz` runs both; LLAMAD_FUZZ_CASES and LLAMAD_FUZZ_SECONDS say how long. What libFuzzer finds to be interesting
-stays in build/fuzz/grammar; an input that breaks something joins fuzz/corpus/grammar, with a test that tells its story.
+`make fuzz` runs both; LLAMAD_FUZZ_CASES and LLAMAD_FUZZ_SECONDS say how long. Inputs that libFuzzer finds interesting
+stay in build/fuzz/grammar; an input that breaks something joins fuzz/corpus/grammar, with a test that tells its story.
 """
 
 import os

@@ -1,14 +1,14 @@
-"""States that nobody saved: by the million through the compiled checker, by libFuzzer, and through a live server.
+"""Restores broken states: by the million through the compiled checker, from libFuzzer, and through a live server.
 
-Invariant: every blob is answered (restored, or refused with 400 and a reason), the server is alive, and every other
-slot's next token is unchanged.
+Invariant: every blob gets a response (restored, or refused with a 400 and a reason), the server stays alive, and the
+next token of every other slot is unchanged.
 
-`make fuzz` runs them all; LLAMAD_FUZZ_CASES and LLAMAD_FUZZ_SECONDS say how long. LLAMAD_FUZZ_DIRECT=1 leaves HTTP out
-and goes straight to the slots. The corpus holds small real states (tests/support/states/ses1_corpus.py writes it); what
-libFuzzer finds to be interesting stays in build/fuzz/ses1, and an input that breaks something joins fuzz/corpus/ses1,
-with a test that tells its story.
+`make fuzz` runs them all; LLAMAD_FUZZ_CASES and LLAMAD_FUZZ_SECONDS say how long. LLAMAD_FUZZ_DIRECT=1 skips HTTP and
+uses the slots directly. The corpus has small real states (tests/support/states/ses1_corpus.py writes it); inputs that
+libFuzzer finds interesting stay in build/fuzz/ses1, and an input that breaks something joins fuzz/corpus/ses1, with a
+test that tells its story.
 
-The live server under AddressSanitizer: LLAMAD_FUZZ_CASES=1000 make asan ARGS="fuzz/ses1.py -k live"
+To run the live server under AddressSanitizer: LLAMAD_FUZZ_CASES=1000 make asan ARGS="fuzz/ses1.py -k live"
 """
 
 import os
@@ -28,7 +28,8 @@ N_SECONDS = int(os.environ.get("LLAMAD_FUZZ_SECONDS", "300"))
 IS_DIRECT = os.environ.get("LLAMAD_FUZZ_DIRECT") == "1"
 LOOK_EVERY = 100
 
-# Where a wrong state does the most harm: all slots in one cache without flash attention; a window; two memories.
+# Servers in which a wrong state does the most harm: all slots in one cache without flash attention, a window, two
+# memories, and M-RoPE.
 SERVERS = {
     "shared": (
         "llama",
@@ -42,12 +43,12 @@ TOKENS = [1, *(3 + byte for byte in b"what slot 0 holds, and what must not chang
 
 
 def test_mutations_through_the_checker_under_the_sanitizers():
-    """The corpus as it is and its prefixes, then N_CHECKED mutations of it, always the same ones."""
+    """Check the corpus and its prefixes, then N_CHECKED mutations of it, which are the same in every run."""
     n_files = len(list(TARGET.corpus.iterdir()))
-    told = TARGET.replay("-n", str(N_CHECKED))
-    print(told)
-    assert f"replayed {n_files} files, {n_files} of them whole states" in told
-    assert f"checked {N_CHECKED} mutations" in told
+    output = TARGET.replay("-n", str(N_CHECKED))
+    print(output)
+    assert f"replayed {n_files} files, {n_files} of them whole states" in output
+    assert f"checked {N_CHECKED} mutations" in output
 
 
 def test_libfuzzer():
@@ -79,7 +80,7 @@ def test_mutations_through_a_live_server(name, tmp_path):
             counts[status] = counts.get(status, 0) + 1
             assert status in (200, 400, 413)
             if sum(counts.values()) % LOOK_EVERY == 0:
-                # Beside what was restored, and with it at work.
+                # The other slot is checked beside the restored one, and while that one is in use.
                 assert server.next(0, TOKENS) == before
                 server.next(1, [*TOKENS, 70, 80, 90] if is_fresh else TOKENS)
 
