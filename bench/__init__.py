@@ -1,1 +1,1 @@
-"""One program, `python -m bench`: llamad measured beside llama-server. README.md explains it."""
+"""`python -m bench`: measures llamad and llama-server. README.md explains it."""

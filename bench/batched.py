@@ -1,6 +1,6 @@
-"""Owns llama-batched-bench: decoding alone, without sampling, text or clients, as the bound of what a server can do.
+"""Runs llama-batched-bench, which only decodes, without sampling, text or clients: the upper bound for a server.
 
-Runs it as a process of its own, all rounds of a point in one.
+One process runs all rounds of a point.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def measure(program: str, flags: argparse.Namespace, point: Point, n_streams: in
     return measures(done.stdout, done.stderr)
 
 
-def measures(told: str, errors: str) -> list[Measures]:
-    lines = [json.loads(line) for line in told.splitlines() if line.startswith("{")]
+def measures(output: str, errors: str) -> list[Measures]:
+    lines = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
     if not lines:
         last = (errors.strip().splitlines() or ["it said nothing"])[-1]
         raise BenchError(f"llama-batched-bench gave no figures: {last}")

@@ -1,4 +1,4 @@
-"""Owns how a measurement that is told to stop ends: the servers and generators that it started end with it."""
+"""Ends the servers and generators that a measurement has started when it is stopped."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from types import FrameType
 
 
 def end_with_us() -> None:
-    """From now on SIGTERM unwinds the program, as ^C does: a server that outlived it would disturb the next run."""
+    """Make SIGTERM unwind the program, as ^C does, because a server that outlived it would disturb the next run."""
     signal.signal(signal.SIGTERM, _end)
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # unwinding is not interrupted
-    # A child that is just being started belongs to no object yet, so nobody else would end it.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # so that unwinding is not interrupted
+    # A child that is just being started belongs to no object yet, so nothing else would end it.
     for path in Path("/proc/self/task").glob("*/children"):
-        with contextlib.suppress(OSError):  # it has ended by itself
+        with contextlib.suppress(OSError):  # it has already ended
             for pid in path.read_text().split():
                 os.kill(int(pid), signal.SIGTERM)
     sys.exit(128 + number)

@@ -1,4 +1,4 @@
-"""Owns the bench's own HTTP client, for everything that is not load: readiness, tokenizing, single completions.
+"""The bench's own HTTP client, for everything that is not load: readiness, tokenizing, single completions.
 
 Runs in the bench's process, one request at a time. Load comes from loadgen/.
 """
@@ -19,12 +19,12 @@ clock = time.perf_counter_ns
 
 
 def health(address: Address) -> bool:
-    """Return whether /health says 200, asked on a connection of its own."""
+    """Return whether /health returns 200, on a new connection."""
     return serves(http.client.HTTPConnection(*address, timeout=HEALTH_SECONDS))
 
 
 def serves(connection: http.client.HTTPConnection) -> bool:
-    """Return whether /health says 200 on this connection, and close it."""
+    """Return whether /health returns 200 on this connection, and close it."""
     try:
         connection.request("GET", "/health")
         return connection.getresponse().status == 200
@@ -35,7 +35,7 @@ def serves(connection: http.client.HTTPConnection) -> bool:
 
 
 class Client:
-    """One keep-alive connection; JSON both ways."""
+    """A keep-alive connection that sends and receives JSON."""
 
     def __init__(self, address: Address, timeout_s: float = 600.0) -> None:
         self._connection = http.client.HTTPConnection(*address, timeout=timeout_s)
@@ -45,7 +45,7 @@ class Client:
         return json.loads(answer.read())
 
     def first_token(self, body: Any) -> int:
-        """The time at which the first token of a streamed /completion was read. Closes the connection."""
+        """Return the time at which the first token of a streamed /completion was read. Closes the connection."""
         try:
             for line in self._send("/completion", body):
                 if line.startswith(b"data: ") and json.loads(line[6:]).get("content"):
@@ -69,6 +69,6 @@ class Client:
                 if attempt:
                     raise
         if answer.status != 200:
-            told = answer.read().decode(errors="replace")[:400]
-            raise BenchError(f"{path} was answered with {answer.status}: {told}")
+            text = answer.read().decode(errors="replace")[:400]
+            raise BenchError(f"{path} returned {answer.status}: {text}")
         return answer

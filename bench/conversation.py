@@ -1,8 +1,8 @@
-"""How much of what was prefilled before is prefilled again: llamad and llama-server replay the same requests.
+"""Measures how many tokens are prefilled that were prefilled before: llamad and llama-server replay the same requests.
 
-`talk`: 20 turns over /completion; messages are written anew, answers lose their beginning, and old turns are taken up
-again. `agent`: 20 steps over /v1/chat/completions with tools and a growing history; in between a short request of
-another kind, as coding agents send it, and once a shortened history. One request at a time, two slots.
+`talk`: 20 turns over /completion; messages are rewritten, answers lose their beginning, and old turns are continued.
+`agent`: 20 steps over /v1/chat/completions with tools and a growing history; in between there are short requests of
+another kind, as coding agents send them, and once a shortened history. One request at a time, two slots.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ TOOLS = [
         "type": "function",
         "function": {
             "name": name,
-            "description": told,
+            "description": description,
             "parameters": {"type": "object", "properties": {given: {"type": "string"}}, "required": [given]},
         },
     }
-    for name, told, given in (
+    for name, description, given in (
         ("read_file", "Read a file of the project.", "path"),
         ("run_command", "Run a command and return its output.", "command"),
         ("write_file", "Write a file of the project.", "path"),
@@ -43,7 +43,8 @@ TOOLS = [
 
 @dataclass(slots=True)
 class Count:
-    """Tokens of all prompts, those that had been prefilled before, and those of them that were prefilled again."""
+    """The tokens of all prompts, how many of them had been prefilled before, and how many of these were prefilled
+    again."""
 
     n_prompt: int = 0
     n_known: int = 0
@@ -59,12 +60,12 @@ class Count:
 
 
 def common(a: list[int], b: list[int]) -> int:
-    """The length of the common prefix."""
+    """Return the length of the common prefix."""
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))
 
 
 class Replay:
-    """Asks one server and keeps every sequence that it has computed."""
+    """Sends requests to one server and remembers every sequence that it has computed."""
 
     def __init__(self, client: Client, prompts: Prompts, seed: int, ids: range | None) -> None:
         self.client = client
@@ -76,12 +77,12 @@ class Replay:
         self._n_texts = itertools.count()
 
     def text(self, n_low: int, n_high: int) -> str:
-        """Another text each time, the same ones for every server."""
+        """Return another text each time; every server gets the same ones."""
         return self.prompts.about(next(self._n_texts), self.random.randrange(n_low, n_high))
 
     def tokens(self, text: str) -> list[int]:
-        found: list[int] = self.client.ask("/tokenize", {"content": text, "add_special": False})["tokens"]
-        return found
+        ids: list[int] = self.client.ask("/tokenize", {"content": text, "add_special": False})["tokens"]
+        return ids
 
     def note(self, tokens: list[int], timings: dict[str, Any], answer: list[int]) -> None:
         n_known = min(max((common(one, tokens) for one in self._held), default=0), len(tokens) - 1)
@@ -93,7 +94,7 @@ class Replay:
 
 
 class Talk(Replay):
-    """A conversation as token ids, so that every model can hold it, with or without a template."""
+    """A conversation as token ids, so that it works with every model, with or without a template."""
 
     def ask(self, prompt: list[int]) -> list[int]:
         body = {"prompt": prompt, "n_predict": N_ANSWER, "temperature": 0.0, "ignore_eos": True}
@@ -115,7 +116,7 @@ class Talk(Replay):
         histories = [self.message(200, 300)]
         for i in range(N_TURNS):
             history = self.turn(histories[-1])
-            if i % 4 == 1:  # the message is written anew, twice
+            if i % 4 == 1:  # the message is rewritten, twice
                 self.turn(histories[-1])
                 history = self.turn(histories[-1])
             if i % 4 == 3:  # the beginning of the answer is not sent again
@@ -126,7 +127,7 @@ class Talk(Replay):
 
 
 class Agent(Replay):
-    """A coding agent's requests: its rules, its tools, then calls and their results."""
+    """The requests of a coding agent: its rules, its tools, then calls and their results."""
 
     def ask(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> None:
         body: dict[str, Any] = {"messages": messages, **({"tools": tools} if tools else {})}
@@ -155,7 +156,7 @@ class Agent(Replay):
                 self.ask([{"role": "system", "content": "Name the topic."}, asked], [])
             if i % 7 == 6:
                 messages += [{"role": "user", "content": self.text(20, 40)}]
-        # Old results are cut out, the rest stays: everything behind the cut is new.
+        # Old results are cut out, and the rest stays, so everything after the cut is new.
         self.ask([*messages[:8], *messages[12:]], TOOLS)
         self.ask(messages, TOOLS)
 
@@ -176,10 +177,10 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--ids",
         type=id_range,
         metavar="FIRST,END",
-        help="talk: random token ids, where a model has no tokenizer",
+        help="talk: random token ids, for a model without a tokenizer",
     )
-    add("--threads", type=int, default=1, help="threads that compute (1)")
-    add("--seed", type=int, default=1, help="of the messages (1)")
+    add("--threads", type=int, default=1, help="compute threads (1)")
+    add("--seed", type=int, default=1, help="seed of the messages (1)")
 
 
 def main(flags: argparse.Namespace) -> int:

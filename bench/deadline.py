@@ -1,4 +1,4 @@
-"""Owns the time that a command may take: where it ends, and how a command says that it has more to do."""
+"""The time limit of a command: when it ends, and how a command says that it has more to do."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from collections.abc import Sequence
 
 from bench.errors import BenchError
 
-RUN_AGAIN = 75  # the exit status of a command that stopped in time and goes on when it is run again
-MINUTES = 8.5  # the usual limit where machines are lent by the minute
+RUN_AGAIN = 75  # the exit status of a command that stopped in time and continues when it is run again
+MINUTES = 8.5  # the usual limit on machines that are lent by the minute
 END_SECONDS = 20.0
 
 
 class OutOfTimeError(Exception):
-    """The time is up; what is done is kept."""
+    """The time is up; finished results are kept."""
 
 
 class Deadline:
@@ -28,12 +28,12 @@ class Deadline:
         return self._t_end - time.monotonic()
 
     def require(self, seconds: float = 0.0) -> None:
-        """Before something that takes about `seconds`."""
+        """Raise OutOfTimeError if less than `seconds` are left."""
         if self.left_s() < seconds:
             raise OutOfTimeError
 
     def run(self, command: Sequence[str], env: dict[str, str], what: str) -> None:
-        """A command with its output on ours. When the time is up it and its children are asked to end."""
+        """Run a command that writes to our output. When the time is up, it and its children are ended."""
         self.require()
         process = subprocess.Popen(command, env=env, start_new_session=True)
         try:

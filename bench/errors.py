@@ -1,5 +1,5 @@
-"""The one error of this package: what went wrong and what to do, in a line."""
+"""The only error of this package: one line that says what went wrong and what to do."""
 
 
 class BenchError(Exception):
-    """A measurement that cannot be made."""
+    """A measurement cannot be made."""

@@ -1,4 +1,4 @@
-"""Owns the flags of `python -m bench run` and their defaults, which depend on the scenario and the machine."""
+"""The flags of `python -m bench run` and their defaults, which depend on the scenario and the machine."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from bench.scenarios import MEASURES
 
 CHECKOUT = Path(__file__).parents[1]
 
-# What a flag is where it was not given: for any scenario, then for one of them; on a machine without a GPU; and in a
-# --quick run, which shows that everything works and measures nothing.
+# The defaults of the flags: for any scenario, for one scenario, for a machine without a GPU, and for a --quick run,
+# which shows that everything works and measures nothing.
 ALL: dict[str, Any] = {
     **{"rounds": 3, "streams": [1, 8, 32, 64], "prompt_tokens": 64, "predict": 64, "seconds": 3.0, "each": 4},
     **{"ngl": 99, "turns": False, "minutes": MINUTES, "long_prompt": 4000, "arriving": 2, "prefix": 2000},
@@ -66,15 +66,15 @@ def has_gpu() -> bool:
 
 
 def numbers(text: str) -> list[int]:
-    """ "1,4,8" as a list."""
-    found = [int(part) for part in text.split(",")]
-    if min(found) < 0:
+    """Parse a list such as "1,4,8"."""
+    values = [int(word) for word in text.split(",")]
+    if min(values) < 0:
         raise ValueError(text)
-    return found
+    return values
 
 
 def id_range(text: str) -> range:
-    """ "300,512": the ids from 300 up to 511."""
+    """Parse a range such as "300,512": the ids from 300 up to 511."""
     first, end = numbers(text)
     if first >= end:
         raise ValueError(text)
@@ -103,18 +103,27 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 def _what(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     add("--scenario", type=names, help=f"a list of {', '.join(MEASURES)} (tokens; without a GPU several)")
-    add("--streams", type=numbers, help="how many at once, a list; requests: beside them, 0 for none")
+    add("--streams", type=numbers, help="streams at once, a list; requests: streams beside them, 0 for none")
     add("--slots", "--np", type=numbers, help="slots (as many as streams); startup, memory: a list (1,64)")
-    add("--prompt-tokens", type=int, help="of each prompt, none of them cached (64; ttft 512; prefix 32)")
-    add("--shorter", type=float, default=0.0, help="prompts are shorter by up to this part, each by its own")
+    add(
+        "--prompt-tokens",
+        type=int,
+        help="tokens of each prompt, none of them cached (64; ttft 512; prefix 32)",
+    )
+    add("--shorter", type=float, default=0.0, help="each prompt is shorter by a random share up to this")
     add("--predict", type=int, help="tokens to predict (128; loop 64, a quarter more or less)")
     add("--each", type=int, help="loop: requests of each stream in a round (4)")
     add("--long-prompt", type=int, help="gap: tokens of the prompts that arrive (4000)")
-    add("--arriving", type=int, help="gap: how many of them at once (2)")
+    add("--arriving", type=int, help="gap: how many of these prompts at once (2)")
     add("--prefix", type=int, help="prefix: tokens that all prompts begin with (2000)")
     add("--connections", type=int, default=16, help="requests: connections (16)")
     add("--load-threads", type=int, default=1, help="requests: threads that send them (1)")
-    add("--rate", type=float, default=0.0, help="requests: so many a second (each after the last's answer)")
+    add(
+        "--rate",
+        type=float,
+        default=0.0,
+        help="requests: requests per second (default: each after the last response)",
+    )
     add("--seconds", type=float, help="requests, idle: length of a round (3)")
     add("--idle-connections", type=int, help="memory: connections (10000)")
 
@@ -123,28 +132,30 @@ def _requests(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     add("--endpoint", default="/completion", choices=["/completion", "/v1/completions", CHAT])
     add("--texts", choices=KINDS, default=None, help="prose, code and chats; random words; random token ids")
-    add("--coined", type=float, help="part of the words that are in no list (0; of made-up texts 0.1)")
+    add("--coined", type=float, help="share of words that are in no list (0; made-up texts 0.1)")
     add(
         "--ids",
         type=id_range,
         metavar="FIRST,END",
         help="token ids of --texts ids, which it implies (1000,30000)",
     )
-    add("--lora", type=names, default=[], metavar="FILE,...", help="adapters, for those who ask for one")
-    add("--lora-sets", type=int, help="streams take turns with so many of them (all)")
+    add(
+        "--lora", type=names, default=[], metavar="FILE,...", help="LoRA adapters, for requests that name one"
+    )
+    add("--lora-sets", type=int, help="how many of the adapters streams use in turn (all)")
     add("--options", type=json_object, default={}, help="JSON added to each request: '{\"top_k\": 0}'")
-    add("--seed", type=int, default=1, help="of the prompts and of the sampling (1)")
+    add("--seed", type=int, default=1, help="seed of the prompts and of the sampling (1)")
 
 
 def _how(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
-    add("--programs", type=names, help=f"a list of {', '.join(NAMES)} (those that are there)")
+    add("--programs", type=names, help=f"a list of {', '.join(NAMES)} (those that are installed)")
     add("--batched-bench", help="llama-batched-bench's program (the one `bench build` made)")
     add(
         "--cpu",
         action=argparse.BooleanOptionalAction,
         default=not has_gpu(),
-        help="defaults for a machine without a GPU: -ngl 0, one thread, fewer streams, turns",
+        help="use the defaults for a machine without a GPU: -ngl 0, one thread, fewer streams, turns",
     )
     add("--ctx", type=int, help="tokens of context for each slot (as many as are needed)")
     add("--ngl", type=int, help="layers on the device (99)")
@@ -161,24 +172,28 @@ def _rounds(group: argparse._ArgumentGroup) -> None:
         "--turns",
         action=argparse.BooleanOptionalAction,
         default=None,
-        help="programs stay loaded side by side and take a round each, for machines whose speed drifts",
+        help="keep all programs loaded and alternate their rounds, for machines whose speed drifts",
     )
     add(
         "--measure",
         choices=sorted({key for keys in MEASURES.values() for key in keys}),
-        help="of the first table",
+        help="the measure of the first table",
     )
-    add("--json", type=Path, help="write everything to this file too")
+    add("--json", type=Path, help="also write everything to this file")
     add("--timeout", type=float, default=600.0, help="seconds for one round (600)")
-    add("--minutes", type=float, help=f"stop after so many, with status 75, and go on next time ({MINUTES})")
+    add(
+        "--minutes",
+        type=float,
+        help=f"stop after this many, with status 75, and continue next time ({MINUTES})",
+    )
     add(
         "--results",
         type=Path,
         default=CHECKOUT / "build" / "bench-results.jsonl",
-        help="the file to go on with",
+        help="the file of results, to continue with",
     )
-    add("--again", nargs="?", const="all", help="measure anew: all, or the programs named")
-    add("--label", default="", help="kept with the results, to tell two states of llamad apart")
+    add("--again", nargs="?", const="all", help="measure again: all, or the named programs")
+    add("--label", default="", help="stored with the results, to tell two versions of llamad apart")
     add("--quick", action="store_true", help="a few seconds: shows that it works, measures nothing")
 
 
@@ -191,7 +206,7 @@ def scenarios_of(flags: argparse.Namespace) -> list[str]:
 
 
 def filled(flags: argparse.Namespace, scenario: str) -> argparse.Namespace:
-    """The flags for one scenario, each with a value."""
+    """Return the flags for one scenario, with all defaults filled in."""
     quick = [OF_SCENARIO_QUICK.get(scenario, {}), QUICK] if flags.quick else []
     cpu = [OF_SCENARIO_CPU.get(scenario, {}), OF_SCENARIO[scenario], CPU] if flags.cpu else []
     defaults = ChainMap(*quick, *cpu, OF_SCENARIO[scenario], ALL)

@@ -1,6 +1,6 @@
-"""Owns how a point is measured: programs are started, made ready and warm, and take rounds; only one works at a time.
+"""Measures a point: starts programs, waits until they are ready, warms them up, and runs rounds on one at a time.
 
-Runs in the bench's process. What a point sends and which measures come out is the point's own business.
+Runs in the bench's process. The point decides what is sent and which measures result.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ class Point(ABC):
         self.options = options
         self.n_rounds = n_rounds
 
-    is_fresh = False  # each round has a server of its own, which `measure` waits for
-    n_discarded = 0  # of fresh rounds: the first ones, which bring files into the page cache
+    is_fresh = False  # each round has a new server, for which `measure` waits
+    n_discarded = 0  # how many first rounds do not count, because they load files into the page cache
 
     def options_of(self, name: str) -> Options:
         return self.options
 
     def prepare(self, program: Program) -> None:  # noqa: B027, most have a warm-up, some need none
-        """Once for each program, when it is ready. Nothing is timed."""
+        """Prepare a program once, when it is ready. Nothing is timed."""
 
     @abstractmethod
     def measure(self, program: Program, index: int) -> Measures:
-        """One round."""
+        """Run one round."""
 
 
 class CpuShares:
-    """Over all rounds of one program: CPU times are counted in ticks of 10 ms, and a round may be shorter."""
+    """CPU shares over all rounds of one program, because CPU times have ticks of 10 ms, and a round may be shorter."""
 
     def __init__(self) -> None:
         self._wall_s = self._own_s = self._others_s = self._machine_s = 0.0
@@ -47,16 +47,16 @@ class CpuShares:
         before = [one.cpu_s() for one in running]
         machine, t_start = machine_cpu_s(), clock()
         try:
-            found = point.measure(program, index)
+            measures = point.measure(program, index)
         except BenchError as error:
-            told = program.last_lines()
-            raise BenchError(f"{error}; the last lines of {program.name}:\n{told}") from None
+            lines = program.last_lines()
+            raise BenchError(f"{error}; the last lines of {program.name}:\n{lines}") from None
         self._wall_s += (clock() - t_start) / 1e9
         self._machine_s += machine_cpu_s() - machine
         used = {one: one.cpu_s() - cpu for one, cpu in zip(running, before, strict=True)}
         self._own_s += used.pop(program)
         self._others_s += sum(used.values())
-        return found
+        return measures
 
     def shares(self, generator: float, has_others: bool) -> Measures:
         out = {"server_cpu": divide(self._own_s, self._wall_s)}
@@ -67,7 +67,7 @@ class CpuShares:
 
 
 def in_turns(names: Sequence[str], n_rounds: int) -> Iterator[tuple[int, str]]:
-    """A B, B A, A B, ...: what drifts meets all alike."""
+    """Yield the programs as A B, B A, A B, ..., so that drift affects all alike."""
     for index in range(n_rounds):
         for name in names if index % 2 == 0 else reversed(names):
             yield index, name
@@ -76,7 +76,7 @@ def in_turns(names: Sequence[str], n_rounds: int) -> Iterator[tuple[int, str]]:
 def measure(
     point: Point, names: Sequence[str], programs: Programs, turns: bool, folder: Path
 ) -> dict[str, list[Measures]]:
-    """The rounds of each program. With turns all are loaded side by side and take a round each."""
+    """Return the rounds of each program. With `turns`, all are loaded at once and alternate their rounds."""
     if point.is_fresh:
         return _fresh_rounds(point, names, programs, folder)
     if turns:
@@ -87,7 +87,7 @@ def measure(
 def _fresh_rounds(
     point: Point, names: Sequence[str], programs: Programs, folder: Path
 ) -> dict[str, list[Measures]]:
-    found: dict[str, list[Measures]] = {name: [] for name in names}
+    rounds: dict[str, list[Measures]] = {name: [] for name in names}
     for index, name in in_turns(names, point.n_rounds + point.n_discarded):
         program = programs.start(name, point.options_of(name), folder)
         try:
@@ -95,14 +95,14 @@ def _fresh_rounds(
         finally:
             program.stop()
         if index >= point.n_discarded:
-            found[name].append(measures)
-    return found
+            rounds[name].append(measures)
+    return rounds
 
 
 def _loaded_rounds(
     point: Point, names: Sequence[str], programs: Programs, folder: Path
 ) -> dict[str, list[Measures]]:
-    found: dict[str, list[Measures]] = {name: [] for name in names}
+    results: dict[str, list[Measures]] = {name: [] for name in names}
     cpu = {name: CpuShares() for name in names}
     running: dict[str, Program] = {}
     try:
@@ -112,12 +112,12 @@ def _loaded_rounds(
             point.prepare(running[name])
         for index, name in in_turns(names, point.n_rounds):
             some = list(running.values())
-            found[name].append(cpu[name].measure(point, running[name], some, index))
+            results[name].append(cpu[name].measure(point, running[name], some, index))
     finally:
         for program in running.values():
             program.stop()
-    for name, rounds in found.items():
+    for name, rounds in results.items():
         generator = sum(one.get("generator_cpu", 0.0) for one in rounds) / len(rounds)
         shares = cpu[name].shares(generator, len(names) > 1)
-        found[name] = [one | shares for one in rounds]
-    return found
+        results[name] = [one | shares for one in rounds]
+    return results

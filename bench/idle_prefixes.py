@@ -1,7 +1,7 @@
-"""How fast one stream is beside idle conversations, and how soon a conversation that returns has its first token.
+"""Measures how fast a stream is beside idle conversations, and how soon a returning one gets its first token.
 
-Programs are started without -np, so that their slots share one cache. In a round the stream has the server to itself;
-then other conversations are read, one after the other, and it runs again beside them; then the first of them goes on.
+Programs are started without -np, so that their slots share one cache. In a round the stream first runs alone. Then
+other conversations are prefilled one after another, and it runs again beside them. Then the first of them continues.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ COLUMNS = ("alone", "beside", "beside/alone", "first token", "of one that stays"
 
 
 class DefaultSlots(Options):
-    """Without -np: the program's own number of slots, over one cache."""
+    """Options without -np: the program's own number of slots, over one cache."""
 
     def flags(self, port: int) -> list[str]:
         words = super().flags(port)
@@ -35,10 +35,10 @@ class DefaultSlots(Options):
 def add_flags(parser: argparse.ArgumentParser) -> None:
     programs.add_flags(parser)
     add = parser.add_argument
-    add("--conversations", type=int, default=3, help="that are idle (3)")
-    add("--tokens", type=int, default=8000, help="of each (8000)")
+    add("--conversations", type=int, default=3, help="idle conversations (3)")
+    add("--tokens", type=int, default=8000, help="tokens of each (8000)")
     add("--predict", type=int, default=512, help="tokens of the stream (512)")
-    add("--rounds", type=int, default=5, help="of each program (5)")
+    add("--rounds", type=int, default=5, help="rounds of each program (5)")
     add("--ctx", type=int, default=65536, help="-c (65536)")
     add("--pause", type=float, default=0.0, help="seconds before the stream begins beside them (0)")
     add("--slots", type=int, default=0, help="-np of all programs (their default)")
@@ -48,11 +48,11 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         default=["-ngl", "99", "-fa", "on"],
         help="flags for all programs (-ngl 99 -fa on)",
     )
-    add("--ids", type=int, default=32000, help="prompts are of token ids below it (32000)")
+    add("--ids", type=int, default=32000, help="prompts have token ids below this (32000)")
 
 
 class Round:
-    """One round of one program. Prompts are of ids that no earlier round had."""
+    """One round of one program. Its prompts have ids that no earlier round had."""
 
     def __init__(self, flags: argparse.Namespace, program: Program, index: int) -> None:
         self.flags = flags
@@ -74,8 +74,8 @@ class Round:
             "temperature": 0.0,
             "cache_prompt": True,
         }
-        told: dict[str, Any] = self.program.client.ask("/completion", body)
-        return told
+        reply: dict[str, Any] = self.program.client.ask("/completion", body)
+        return reply
 
     def first_ms(self, prompt: list[int]) -> float:
         body = {"prompt": prompt, "n_predict": 4, "ignore_eos": True, "stream": True, "cache_prompt": True}

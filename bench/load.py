@@ -1,6 +1,6 @@
-"""Owns the load generator, loadgen/: compiles it when it has changed, runs it, reads what it prints.
+"""The load generator, loadgen/: compiles it when it has changed, runs it, and reads what it prints.
 
-Runs in the bench's process; the generator is a process of its own, with one thread unless asked for more.
+Runs in the bench's process. The generator is a separate process, with one thread by default.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ FOLDER = Path(__file__).parents[1] / "build" / "bench"
 
 
 def program() -> Path:
-    """The generator, compiled now unless it has been."""
+    """Return the path of the generator, which is compiled first if necessary."""
     compiler = os.environ.get("CXX") or next((n for n in ("c++", "g++", "clang++") if shutil.which(n)), None)
     if compiler is None:
         raise BenchError("a C++ compiler is missing (looked for c++, g++, clang++): install one, or set CXX")
-    parts = sorted(SOURCES.glob("*.?pp"))
-    digest = hashlib.sha256(f"{compiler}{FLAGS}".encode() + b"".join(part.read_bytes() for part in parts))
+    files = sorted(SOURCES.glob("*.?pp"))
+    digest = hashlib.sha256(f"{compiler}{FLAGS}".encode() + b"".join(file.read_bytes() for file in files))
     made = FOLDER / f"loadgen-{digest.hexdigest()[:12]}"
     if made.is_file():
         return made
@@ -49,7 +49,7 @@ def program() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """So many connections and what is sent on them, in turn: JSON bodies, or none for a GET."""
+    """A number of connections, and the JSON bodies that are sent on them in turn; none for a GET."""
 
     n_connections: int
     bodies: Sequence[Any]
@@ -74,9 +74,9 @@ def streams(
     n_each: int = 1,
     n_side_each: int = 0,
 ) -> Measures:
-    """Streams that start at once; each connection sends `n_each`, the next when the last has ended. Without a port
-    the generator measures itself, against a server without a model. A side group's streams arrive while the others
-    decode: on each connection so many, or without end; gaps are of the time in which they do."""
+    """Run streams that start at once; each connection sends `n_each`, one after another. Without a port the generator
+    measures itself, with a server without a model. The streams of a side group arrive while the others decode:
+    `n_side_each` on each connection, or without end. Gaps are only measured while they do."""
     where = ["--null-server"] if port is None else ["--port", str(port)]
     flags = [*where, "--each", str(n_each), "--side-each", str(n_side_each)]
     return _run(flags, main, side, timeout_s)
@@ -91,7 +91,7 @@ def requests(
     n_threads: int = 1,
     rate: float = 0.0,
 ) -> Measures:
-    """Short requests again and again, or at a fixed rate, while the side group's streams decode."""
+    """Send short requests one after another, or at a fixed rate, while the side group's streams decode."""
     method = "POST" if main.bodies else "GET"
     flags = ["--port", str(port), "--requests", "--method", method, "--seconds", str(seconds)]
     return _run([*flags, "--threads", str(n_threads), "--rate", str(rate)], main, side, timeout_s)

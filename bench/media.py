@@ -1,9 +1,8 @@
-"""First tokens of chats with images, and the gaps of streams that write while images arrive.
+"""Measures the first tokens of chats with images, and the gaps of streams that decode while images arrive.
 
-One round: a text as long as an image's rows, then a new image, the same image with another question behind it (its rows
-are in the prefix cache), and once more with another question before it (only its encoding is known). Then streams that
-write alone, and such streams while images arrive, each a new one in a request of its own. Programs stay loaded side by
-side and take a round each.
+A round sends a text with as many tokens as an image, then a new image, the same image with another question after it
+(it is in the prefix cache), and once more with another question before it (only its encoding is known). Then streams
+decode alone, and then while new images arrive, each in a separate request. Programs stay loaded and alternate rounds.
 """
 
 from __future__ import annotations
@@ -37,16 +36,16 @@ MEASURES = (
     *("side_first_p50_ms", "side_first_max_ms", "image_rows", "again_computed"),
 )
 CACHED = ("again_first_ms", "moved_first_ms")
-PATCHES = 28  # of a side of an image, each of a colour; between them colours change smoothly
-N_TEXTS = 4  # of a round, beside the streams' and the arriving images'
-WARM_UP = 1_000_000  # numbers of what is sent before anything is timed
+PATCHES = 28  # coloured patches along a side of an image, with smooth transitions
+N_TEXTS = 4  # texts of a round, in addition to those of the streams and the arriving images
+WARM_UP = 1_000_000  # the first number of images and texts that are sent before anything is timed
 ANSWER_TOKENS = 8
 
-Part = dict[str, Any] | str  # of a message: an image, or a text
+Part = dict[str, Any] | str  # a part of a message: an image, or a text
 
 
 def picture(number: int, side: int, seed: int) -> str:
-    """A PNG as a data: URI, another one for each number."""
+    """Return a PNG as a data: URI, another one for each number."""
     pixels = np.random.default_rng([seed, number]).integers(0, 256, (PATCHES, PATCHES, 3), np.uint8)
     image = Image.fromarray(pixels).resize((side, side), Image.Resampling.BICUBIC)
     file = io.BytesIO()
@@ -70,7 +69,7 @@ def chat(parts: Sequence[Part], n_predict: int = ANSWER_TOKENS, **more: Any) -> 
 
 
 class MediaPoint(Point):
-    """The requests of a round are made once, for all programs, before its first program is timed."""
+    """A point of chats with images. The requests of a round are made once for all programs, before it is timed."""
 
     def __init__(self, flags: argparse.Namespace, options: Options) -> None:
         arriving = f"images of {flags.size} pixels, {flags.at_once} at once"
@@ -104,13 +103,10 @@ class MediaPoint(Point):
             "again_first_ms": [image_part(uri), self.text(first + 2)],
             "moved_first_ms": [self.text(first + 3), image_part(uri), self.text(first + 1)],
         }
-        told = {}
-        for (
-            key,
-            parts,
-        ) in asked.items():  # what is new takes nothing from a cache, not even the template's beginning
+        replies = {}
+        for key, parts in asked.items():  # a new request takes nothing from a cache, not even the template
             body = chat(parts, cache_prompt=key in CACHED)
-            told[key] = self.send(program, Group(1, [body], CHAT))
+            replies[key] = self.send(program, Group(1, [body], CHAT))
         arriving = [
             chat([image_part(self.uri(first + N_TEXTS + i)), self.text(first + N_TEXTS + i)])
             for i in range(flags.images)
@@ -118,8 +114,8 @@ class MediaPoint(Point):
         alone = self.send(program, Group(flags.streams, self.writers(2 * index)))
         writers = Group(flags.streams, self.writers(2 * index + 1))
         beside = self.send(program, writers, Group(flags.at_once, arriving, CHAT))
-        return {key: one["first_mean_ms"] for key, one in told.items()} | {
-            "again_computed": told["again_first_ms"]["prompt_computed"],
+        return {key: one["first_mean_ms"] for key, one in replies.items()} | {
+            "again_computed": replies["again_first_ms"]["prompt_computed"],
             "alone_gap_p50_ms": alone["gap_p50_ms"],
             "alone_gap_p99_ms": alone["gap_p99_ms"],
             **{key: value for key, value in beside.items() if key in MEASURES or key == "generator_cpu"},
@@ -128,9 +124,9 @@ class MediaPoint(Point):
         }
 
     def n_tokens(self, program: Program, parts: list[Part]) -> int:
-        """Of the prompt, as the server counts it."""
-        told = program.client.ask(CHAT, chat(parts, 1, stream=False, stream_options=None))
-        return int(told["usage"]["prompt_tokens"])
+        """Return the tokens of the prompt, as the server counts them."""
+        reply = program.client.ask(CHAT, chat(parts, 1, stream=False, stream_options=None))
+        return int(reply["usage"]["prompt_tokens"])
 
     def send(self, program: Program, main: Group, side: Group | None = None, n_each: int = 1) -> Measures:
         flags = self.flags
@@ -144,12 +140,11 @@ class MediaPoint(Point):
         return self._uris[number]
 
     def text(self, number: int, n_more: int = 0) -> str:
-        """A question, or a text that is longer by so many tokens."""
-        found = self._prompts.prompt(number, self.flags.question + n_more)
-        return str(found)
+        """Return a question, or a text that is longer by `n_more` tokens."""
+        return str(self._prompts.prompt(number, self.flags.question + n_more))
 
     def writers(self, lap: int, n_predict: int | None = None) -> list[dict[str, Any]]:
-        """The streams that write: each with a prompt of its own, as ids, so that every token is an event."""
+        """Return the requests of the streams: each has another prompt of ids, so that every token is an event."""
         flags = self.flags
         common = {"stream": True, "ignore_eos": True, "cache_prompt": False, "return_tokens": True}
         prompts = (self._prompts.ids(lap * flags.streams + i, flags.question) for i in range(flags.streams))
@@ -161,23 +156,23 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     programs.add_flags(parser)
     add = parser.add_argument
     add("--mmproj", required=True, help="the projector's GGUF (`python -m bench projector` writes one)")
-    add("--streams", type=int, default=8, help="that write (8)")
-    add("--images", type=int, default=8, help="that arrive meanwhile (8)")
-    add("--at-once", type=int, help="of these; the next ones when they are answered (all)")
+    add("--streams", type=int, default=8, help="streams that decode (8)")
+    add("--images", type=int, default=8, help="images that arrive meanwhile (8)")
+    add("--at-once", type=int, help="how many images at once; the next ones follow when these are done (all)")
     add("--size", type=int, default=896, help="pixels of an image's side (896)")
     add("--question", type=int, default=32, help="tokens of a question (32)")
-    add("--predict", type=int, default=512, help="tokens of a stream: it must outlast the images (512)")
-    add("--rounds", type=int, default=5, help="of each program (5)")
+    add("--predict", type=int, default=512, help="tokens of a stream, which must outlast the images (512)")
+    add("--rounds", type=int, default=5, help="rounds of each program (5)")
     add("--ctx", type=int, default=1024, help="tokens of context for each slot (1024)")
     add("--cpu", action=argparse.BooleanOptionalAction, default=not has_gpu(), help="-ngl 0, one thread")
     add("--threads", type=int, help="-t of all programs (with --cpu 1, else their own choice)")
-    add("--programs", type=names_of, help="a list of llama-server, llamad (those that are there)")
+    add("--programs", type=names_of, help="a list of llama-server, llamad (those that are installed)")
     add("--args", type=shlex.split, default=[], help="flags for all programs")
     add("--llamad-args", type=shlex.split, default=[], help="flags for llamad")
     add("--server-args", type=shlex.split, default=[], help="flags for llama-server")
     add("--timeout", type=float, default=600.0, help="seconds for one measurement (600)")
-    add("--seed", type=int, default=1, help="of texts, images and sampling (1)")
-    add("--json", type=Path, help="write the single rounds to this file too")
+    add("--seed", type=int, default=1, help="seed of texts, images and sampling (1)")
+    add("--json", type=Path, help="also write the single rounds to this file")
 
 
 def check(flags: argparse.Namespace) -> None:
@@ -193,7 +188,7 @@ def check(flags: argparse.Namespace) -> None:
 
 
 def options_of(flags: argparse.Namespace) -> Options:
-    """A slot for each stream and each image that is there at once."""
+    """Return options with a slot for each stream and each image that arrives at once."""
     n_slots = flags.streams + flags.at_once
     threads = flags.threads or (1 if flags.cpu else None)
     ngl = "0" if flags.cpu else "99"

@@ -1,4 +1,4 @@
-"""Owns how much memory a program takes: loaded, after completions, and with thousands of idle connections.
+"""Measures how much memory a program takes: loaded, after completions, and with thousands of idle connections.
 
 Runs in the bench's process. Programs are started one at a time, with the same flags and otherwise their defaults.
 """
@@ -27,15 +27,15 @@ from bench.stats import Measures
 HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
 N_COMPLETIONS, N_PREDICT = 64, 16
 SPARE_DESCRIPTORS = 200
-AT_ONCE = 100  # connections being opened: fewer than any program's backlog
+AT_ONCE = 100  # connections that are opened at once; fewer than any program's backlog
 OPEN_SECONDS, ANSWER_SECONDS = 60.0, 20.0
-IDLE_SECONDS = 2.0  # less than llama-server keeps an idle connection
+IDLE_SECONDS = 2.0  # shorter than llama-server's keep-alive timeout
 N_FRESH = 5
 MIB_KIB = 1024
 
 
 def usage(program: Program, when: str) -> Measures:
-    """MiB: RSS as the kernel counts it, PSS (shared pages by halves), and what no file stands behind."""
+    """Return MiB of RSS, PSS (in which shared pages count in shares), and memory that is not backed by a file."""
     sums = {"Rss": 0, "Pss": 0, "Anonymous": 0}
     for pid in family(program.pid):
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines():
@@ -51,7 +51,7 @@ def n_threads(program: Program) -> int:
 
 
 class _Idle(asyncio.Protocol):
-    """A connection that asks when told, and counts answers."""
+    """A connection that sends a request when ask() is called, and counts responses."""
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport | None = None
@@ -72,10 +72,10 @@ class _Idle(asyncio.Protocol):
 
 
 async def _open(program: Program, n: int) -> list[_Idle]:
-    """So many connections, each of which has asked once. Those that cannot be opened in time are missing."""
+    """Open n connections that each send one request; return those that could be opened in time."""
     loop = asyncio.get_running_loop()
     turn = asyncio.Semaphore(AT_ONCE)
-    found: list[_Idle] = []
+    opened: list[_Idle] = []
 
     async def one() -> None:
         async with turn:
@@ -83,18 +83,18 @@ async def _open(program: Program, n: int) -> list[_Idle]:
                 _, protocol = await loop.create_connection(_Idle, *program.address)
             except OSError:
                 return
-            found.append(protocol)
+            opened.append(protocol)
             protocol.ask()
 
     tasks = [asyncio.ensure_future(one()) for _ in range(n)]
     _, late = await asyncio.wait(tasks, timeout=OPEN_SECONDS)
     for task in late:
         task.cancel()
-    return found
+    return opened
 
 
 async def _count(idle: list[_Idle], n_answers: int) -> int:
-    """How many have so many answers, at the latest when the time is over."""
+    """Wait until all connections have `n_answers` responses, or the time is over; return how many have."""
     t_end = clock() + int(ANSWER_SECONDS * 1e9)
     while True:
         n = sum(one.n_answers >= n_answers for one in idle)
@@ -127,14 +127,14 @@ async def _with_idle(program: Program, n: int) -> Measures:
     return measures
 
 
-def raise_descriptors(n_wanted: int) -> None:
-    """For this process and those it starts."""
+def raise_descriptors(n_needed: int) -> None:
+    """Raise the limit of open descriptors for this process and those that it starts."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft >= n_wanted:
+    if soft >= n_needed:
         return
-    if hard != resource.RLIM_INFINITY and hard < n_wanted:
-        raise BenchError(f"{n_wanted} descriptors are needed, {hard} are allowed: lower --idle-connections")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (n_wanted, hard))
+    if hard != resource.RLIM_INFINITY and hard < n_needed:
+        raise BenchError(f"{n_needed} descriptors are needed, {hard} are allowed: lower --idle-connections")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (n_needed, hard))
 
 
 class MemoryPoint(Point):
@@ -149,7 +149,7 @@ class MemoryPoint(Point):
         self._prompts = prompts
 
     def options_of(self, name: str) -> Options:
-        """llamad refuses more than 10,000 connections unless it is told otherwise, and a few come on top."""
+        """Return the options; llamad needs a flag, because it refuses more than 10,000 connections by default."""
         if name != LLAMAD:
             return self.options
         room = ("--connections-max", str(self._flags.idle_connections + SPARE_DESCRIPTORS))

@@ -1,8 +1,8 @@
-"""What requests at their limits cost in memory: many clients of four keys send them for minutes, then all leave.
+"""Measures the memory of requests at their limits: many clients of four keys send them for minutes, then all leave.
 
-One llamad with four API keys and a small budget (--bodies-max-bytes). Each client sends one request after the other:
-65,536 biases, a grammar of its own, a prompt of tokens, a body of many values. Every second one leaves without its
-answer. The memory of front and engine is read from /proc all the time, and once more when everybody has left.
+It starts llamad with four API keys and a small budget (--bodies-max-bytes). Each client sends one request after
+another: 65,536 biases, a unique grammar, a prompt of tokens, or a body of many values. It disconnects from every second
+one before the response. The memory of front and engine is read from /proc all the time, and once more at the end.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from bench.programs import Options, Program, Programs, family
 KEYS = ("key-a", "key-b", "key-c", "key-d")
 N_SLOTS, N_CTX = 4, 8192
 SAMPLE_SECONDS = 0.25
-PATIENCE_SECONDS = (0.5, 8.0)  # of a client that leaves
+PATIENCE_SECONDS = (0.5, 8.0)  # when a client that does not wait disconnects
 ANSWER_SECONDS = 120.0
 ROOM_MB = 50.0
 N_BIASES, N_WORDS, N_STRINGS = 65_536, 40_000, 150_000
@@ -41,14 +41,14 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--model", required=True, help="the GGUF file")
     add("--seconds", type=float, default=300.0, help="how long the clients send (300)")
-    add("--clients", type=int, default=100, help="clients, a quarter of them with each key (100)")
+    add("--clients", type=int, default=100, help="clients; each key has a quarter of them (100)")
     add("--budget", type=int, default=64, help="--bodies-max-bytes in MiB (64)")
     add("--threads", type=int, default=1, help="-t of llamad (1)")
     add(
         "--leave-seconds",
         type=float,
         default=30.0,
-        help="at most so long after the last client has left (30)",
+        help="the longest wait after the last client has disconnected (30)",
     )
 
 
@@ -56,7 +56,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 class Bodies:
-    """Requests at the limits. Grammars are all different."""
+    """Requests at the limits. All grammars are different."""
 
     def __init__(self, key: str) -> None:
         biases = [[i % 40_000, round(i % 100 / 7, 3)] for i in range(N_BIASES)]
@@ -82,7 +82,7 @@ class Bodies:
 
 
 def _send(address: Address, key: str, body: bytes, patience: float) -> str:
-    """Return the status of the answer, or what happened instead."""
+    """Return the status of the response, or what happened instead."""
     connection = http.client.HTTPConnection(*address, timeout=patience)
     try:
         connection.request("POST", "/completion", body, {"Authorization": f"Bearer {key}"})
@@ -107,7 +107,7 @@ def _client(address: Address, key: str, bodies: Bodies, t_end: float, seed: int,
             time.sleep(chance.uniform(0.2, 1.0))
 
 
-def _clients(address: Address, key: str, n: int, seconds: float, told: SimpleQueue[Counter[str]]) -> None:
+def _clients(address: Address, key: str, n: int, seconds: float, results: SimpleQueue[Counter[str]]) -> None:
     bodies, seen = Bodies(key), Counter[str]()
     t_end = time.monotonic() + seconds
     threads = [
@@ -118,14 +118,14 @@ def _clients(address: Address, key: str, n: int, seconds: float, told: SimpleQue
         one.start()
     for one in threads:
         one.join()
-    told.put(seen)
+    results.put(seen)
 
 
 # --- what is measured -----------------------------------------------------------------------------------------------
 
 
 def own_mb(pid: int) -> float:
-    """The memory of a process that no file stands behind, in MiB."""
+    """Return the memory of a process that is not backed by a file, in MiB."""
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines():
         if line.startswith("Anonymous:"):
             return int(line.split()[1]) / 1024
@@ -149,7 +149,7 @@ def held_bytes(address: Address) -> int:
 
 
 class Samples:
-    """The memory of both processes, while the clients send."""
+    """Samples the memory of both processes while the clients send."""
 
     def __init__(self, program: Program) -> None:
         self._pids = {"front": program.pid, "engine": engine_pid(program)}
@@ -163,7 +163,7 @@ class Samples:
 
 
 def _warm_up(program: Program) -> None:
-    """One request of each kind: what the program keeps from its first use on is no leak."""
+    """Send requests of each kind, because memory that the program keeps after the first use is not a leak."""
     bodies, chance = Bodies("warm"), random.Random(0)
     for _ in range(12):
         _send(program.address, KEYS[0], bodies.take(chance), ANSWER_SECONDS)
@@ -188,11 +188,11 @@ def _measure(program: Program, flags: argparse.Namespace) -> list[str]:
     time.sleep(6)
     samples = Samples(program)
     before = samples.now()
-    told: SimpleQueue[Counter[str]] = multiprocessing.SimpleQueue()
+    results: SimpleQueue[Counter[str]] = multiprocessing.SimpleQueue()
     n = flags.clients // len(KEYS)
     senders = [
         multiprocessing.Process(
-            target=_clients, args=(program.address, key, n, flags.seconds, told), daemon=True
+            target=_clients, args=(program.address, key, n, flags.seconds, results), daemon=True
         )
         for key in KEYS
     ]
@@ -201,7 +201,7 @@ def _measure(program: Program, flags: argparse.Namespace) -> list[str]:
     while any(one.is_alive() for one in senders):
         samples.take()
         time.sleep(SAMPLE_SECONDS)
-    seen = sum((told.get() for _ in senders), Counter[str]())
+    seen = sum((results.get() for _ in senders), Counter[str]())
     waited = [0.0, *_until_back(samples, before, program.address, flags.leave_seconds)][-1]
     after, held = samples.now(), held_bytes(program.address)
     rows = ["| MB | before | peak | after | after - before |", "| --- | --: | --: | --: | --: |"]

@@ -1,7 +1,7 @@
-"""Owns the programs that are measured: which there are, how each is started, when it is ready, its CPU time, its end.
+"""The programs that are measured: starts them, waits until they are ready, reads their CPU time, and stops them.
 
-All get the same options. llama-server gets three more, which make it faster here or keep it out of trouble: no prompt
-cache in RAM (it would copy every finished slot), no web page, and a thread for each connection.
+All get the same options. llama-server gets three more, which make it faster or avoid problems here: no prompt cache in
+RAM (it would copy every finished slot), no web page, and a thread for each connection.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ STOP_SECONDS = 20.0
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """What every command that starts programs takes."""
+    """Add the flags of all commands that start programs."""
     add = parser.add_argument
     add("--model", default=os.environ.get("LLAMAD_TEST_MODEL"), help="the GGUF file (LLAMAD_TEST_MODEL)")
     add(
@@ -56,7 +56,7 @@ def check_model(flags: argparse.Namespace) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a server is started with, the same for all."""
+    """The options with which all servers are started."""
 
     model: str
     n_slots: int
@@ -64,7 +64,7 @@ class Options:
     n_threads: int | None  # None: the program's own choice
     n_connections: int
     extra: tuple[str, ...] = ()
-    is_tuned: bool = True  # llama-server with its three flags
+    is_tuned: bool = True  # llama-server gets its three additional flags
 
     def flags(self, port: int) -> list[str]:
         threads = str(self.n_threads)
@@ -77,14 +77,14 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """Where the programs are, and the flags that one of them gets alone."""
+    """The paths of the programs, and the flags that only one of them gets."""
 
     server: str | None = None
     batched_bench: str | None = None
     own_args: dict[str, list[str]] = field(default_factory=dict)
 
     def path(self, name: str) -> str | None:
-        """None where it is not there; llamad always is."""
+        """Return the path of a program, or None if it is not installed; llamad always is."""
         if name == LLAMAD:
             return sys.executable
         key = "batched_bench" if name == BATCHED else "server"
@@ -109,7 +109,7 @@ class Programs:
         return [path, *options.flags(port), *more, *own]
 
     def start(self, name: str, options: Options, folder: Path) -> Program:
-        """The program runs; it is not ready yet."""
+        """Start a program; it is not ready yet."""
         port = free_port()
         return Program(name, self.command(name, options, port), port, folder / f"{name}-{port}.log")
 
@@ -119,16 +119,18 @@ def llamad_command() -> list[str]:
 
 
 def llama_server_flags(program: str, n_connections: int) -> list[str]:
-    """llama-server's additions, as far as this build of it knows them."""
+    """Return the additional flags of llama-server, as far as this build knows them."""
     try:
-        told = subprocess.run([program, "--help"], capture_output=True, text=True, timeout=60, check=False)
+        help_text = subprocess.run(
+            [program, "--help"], capture_output=True, text=True, timeout=60, check=False
+        )
     except OSError as error:
         raise BenchError(
             f"{program} cannot be run ({error.strerror}): name another with --server or LLAMA_SERVER, "
             "or build one with `make peer`"
         ) from None
-    wanted = (["--cache-ram", "0"], ["--no-webui"], ["--threads-http", str(n_connections + 4)])
-    return [word for flags in wanted if flags[0] in told.stdout for word in flags]
+    additions = (["--cache-ram", "0"], ["--no-webui"], ["--threads-http", str(n_connections + 4)])
+    return [word for flags in additions if flags[0] in help_text.stdout for word in flags]
 
 
 def free_port() -> int:
@@ -139,7 +141,7 @@ def free_port() -> int:
 
 
 def family(pid: int) -> list[int]:
-    """The process and all its descendants."""
+    """Return the process and all of its descendants."""
     parents: dict[int, int] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -147,14 +149,14 @@ def family(pid: int) -> list[int]:
         except OSError:
             continue  # it has ended meanwhile
         parents[int(stat.parent.name)] = int(text[text.rindex(")") + 2 :].split()[1])
-    found = [pid]
-    for one in found:  # grows meanwhile
-        found += [child for child, parent in parents.items() if parent == one]
-    return found
+    pids = [pid]
+    for one in pids:  # the list grows meanwhile
+        pids += [child for child, parent in parents.items() if parent == one]
+    return pids
 
 
 def machine_cpu_s() -> float:
-    """CPU seconds that the whole machine was busy or was taken away from it; 0 where there is no /proc."""
+    """Return the CPU seconds that the whole machine was busy, including stolen time; 0 without /proc."""
     try:
         first = Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()
     except OSError:
@@ -164,14 +166,14 @@ def machine_cpu_s() -> float:
 
 
 class Program:
-    """One running server. Its output goes to a file, whose end is shown when something fails."""
+    """A running server. Its output goes to a file, whose end is shown when something fails."""
 
     def __init__(self, name: str, command: list[str], port: int, log: Path) -> None:
         self.name = name
         self.address: Address = (HOST, port)
         self.client = Client(self.address)
         self._log = log
-        # Python keeps its bytecode, as it does wherever llamad is installed.
+        # Python may write its bytecode, as it does where llamad is installed.
         env = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
         with log.open("wb") as out:
             self.t_exec = clock()
@@ -189,11 +191,11 @@ class Program:
         return self.address[1]
 
     def wait_ready(self) -> None:
-        """Until /health says 200."""
+        """Wait until /health returns 200."""
         self.wait_until(lambda: client.health(self.address), 0.05)
 
     def wait_until(self, is_so: Callable[[], bool], pause_s: float) -> None:
-        """Asks again and again. A program that ends, or takes too long, is an error."""
+        """Wait until `is_so` returns True. Raises BenchError if the program ends, or it takes too long."""
         t_end = time.monotonic() + READY_SECONDS
         while not is_so():
             if self._process.poll() is not None:
@@ -204,11 +206,11 @@ class Program:
             time.sleep(pause_s)
 
     def last_lines(self, n: int = 12) -> str:
-        """Of its output."""
+        """Return the last lines of its output."""
         return "\n".join(self._log.read_text(errors="replace").splitlines()[-n:])
 
     def cpu_s(self) -> float:
-        """CPU seconds of all its threads and processes; 0 where there is no /proc."""
+        """Return the CPU seconds of all its threads and processes; 0 without /proc."""
         ticks = 0
         for pid in family(self.pid):
             try:

@@ -1,7 +1,7 @@
-"""Owns the prompts: cut out of texts to an exact number of tokens, or random token ids; the same for every program.
+"""The prompts: cut out of texts with an exact number of tokens, or random token ids; the same for every program.
 
-Runs in the bench's process before anything is timed; a running server tokenizes. Each prompt begins at another place
-of the text, so that no prefix cache helps unless a scenario wants it.
+Runs in the bench's process before anything is timed; a running server tokenizes. Each prompt begins at another position
+of the text, so that no prefix cache helps unless a scenario needs it.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from bench.errors import BenchError
 TEXTS = Path(__file__).with_name("texts")
 REAL, MADE_UP, IDS = KINDS = ("real", "made-up", "ids")
 CHAT = "/v1/chat/completions"
-# Ids that are words or parts of words in any vocabulary of more than 30,000 tokens.
+# These ids are words or parts of words in any vocabulary of more than 30,000 tokens.
 ID_RANGE = range(1_000, 30_000)
-COINED = 0.1  # part of a made-up text's words that no list has
+COINED = 0.1  # the share of words in a made-up text that are in no list
 N_MADE_UP_WORDS = 6_000
 SENTENCE_WORDS = 12
 TRIES, FILLERS_MAX, FILLER = 4, 16, " a"
@@ -33,22 +33,22 @@ def real_text() -> str:
 
 
 def words() -> list[str]:
-    """The different words of the prose, in alphabetical order."""
+    """Return the different words of the prose, in alphabetical order."""
     return sorted(set(re.findall(r"[a-z]{2,}", (TEXTS / "prose.txt").read_text(encoding="utf-8"))))
 
 
 def coin(rng: random.Random) -> str:
-    """A word that nobody has seen, as names and typing errors are."""
+    """Return a new word, like a name or a typing error."""
     return "".join(rng.choices(string.ascii_lowercase, k=rng.randint(3, 9)))
 
 
-def with_coined(text: str, part: float, rng: random.Random) -> str:
-    """The text with this part of its words replaced."""
-    return re.sub(r"[A-Za-z]+", lambda word: coin(rng) if rng.random() < part else word[0], text)
+def with_coined(text: str, share: float, rng: random.Random) -> str:
+    """Return the text with this share of its words replaced by new ones."""
+    return re.sub(r"[A-Za-z]+", lambda word: coin(rng) if rng.random() < share else word[0], text)
 
 
 def made_up_text(seed: int, coined: float) -> str:
-    """Words in no order, a full stop now and then."""
+    """Return random words, with a full stop now and then."""
     rng = random.Random(seed)
     chosen = rng.choices(words(), k=N_MADE_UP_WORDS)
     chosen[SENTENCE_WORDS - 1 :: SENTENCE_WORDS] = [
@@ -74,7 +74,7 @@ class Prompts:
         self._starts: list[int] = []  # indices of tokens that begin a word, in the order of use
 
     def learn(self, client: Client) -> None:
-        """Has the whole text tokenized, once for all programs. Later prompts are checked by this server."""
+        """Tokenize the whole text, once for all programs. This server then counts the tokens of prompts."""
         self._client = client
         if self.kind == IDS or self._tokens:
             return
@@ -87,12 +87,13 @@ class Prompts:
         random.Random(self._seed).shuffle(self._starts)
 
     def prompt(self, index: int, n_tokens: int) -> Prompt:
-        """Prompt number `index`, of exactly so many tokens. A text's include what the tokenizer puts in front of it
-        (BOS); a chat's do not include its template."""
+        """Return prompt number `index`, with exactly `n_tokens` tokens. Those of a text include what the tokenizer adds
+        before it (BOS); those of a chat do not include its template."""
         return self.ids(index, n_tokens) if self.kind == IDS else self._exact(index, n_tokens)
 
     def ids(self, index: int, n_tokens: int) -> list[int]:
-        """As token ids: random ones, no two of the first 29,000 prompts with the same first id; or a text's."""
+        """Return a prompt as token ids: those of a text, or random ones. The first id differs in the first 29,000
+        random prompts."""
         if self.kind == IDS:
             rng = random.Random(f"{self._seed}/{index}")
             first = self._id_range[index % len(self._id_range)]
@@ -101,20 +102,21 @@ class Prompts:
         return [self._tokens[(start + i) % len(self._tokens)] for i in range(n_tokens)]
 
     def about(self, index: int, n_tokens: int, coined: float = 0.0) -> str:
-        """A text of about so many tokens, a part of its words coined."""
+        """Return a text of about `n_tokens` tokens, with a share of new words."""
         lap, place = divmod(index, len(self._starts))
         text = self._cut(self._starts[place], n_tokens, lap)
         return with_coined(text, coined, random.Random(f"{self._seed}/{index}")) if coined else text
 
     def _cut(self, start: int, n_tokens: int, lap: int) -> str:
-        """Those that begin at a place again are numbered."""
+        """Return a piece of the text. If a position is used again, the piece begins with a number."""
         n = len(self._pieces)
         text = b"".join(self._pieces[i % n] for i in range(start, start + n_tokens))
         return (f"{lap + 1}. " if lap else "") + text.decode(errors="ignore").strip()
 
     def _exact(self, index: int, n_tokens: int) -> str:
-        """What is cut out may be other tokens than within the text: then a little more or less is taken. Where no cut
-        fits (it would end with white space, or within a character), a word fills it up."""
+        """Return a piece of the text with exactly `n_tokens` tokens. A piece may have other tokens than within the
+        text; then a little more or less is taken. If no piece fits (it would end with white space, or within a
+        character), words are added."""
         lap, place = divmod(index, len(self._starts))
         start, n_cut, short = self._starts[place], n_tokens, ""
         for _ in range(TRIES):

@@ -1,4 +1,4 @@
-"""Owns what is printed and the JSON beside it: Markdown tables out of rounds. Pure functions.
+"""Makes the report from the rounds: Markdown tables, and JSON. Pure functions.
 
 A value is the median over the rounds; a ratio is llamad's over another program's.
 """
@@ -25,7 +25,7 @@ Found = dict[tuple[str, str], Rounds]  # by point and program
 
 
 def number(value: float) -> str:
-    """Three or four digits that matter."""
+    """Format a number with three or four significant digits."""
     if math.isnan(value):
         return "-"
     if value >= 100 or value == int(value):
@@ -45,7 +45,8 @@ def shown(rounds: Rounds, key: str) -> str:
 
 
 def factor(ours: Rounds, theirs: Rounds, key: str, is_paired: bool) -> str:
-    """With the range of single rounds where they were measured in pairs: one that spans 1 shows no difference."""
+    """Return the ratio; with the range of single rounds if they were measured in pairs. A range that includes 1 shows
+    no difference."""
     ratio = stats.ratio(ours, theirs, key)
     if math.isnan(ratio.value):
         return "-"
@@ -55,7 +56,7 @@ def factor(ours: Rounds, theirs: Rounds, key: str, is_paired: bool) -> str:
 
 
 def markdown(rows: Sequence[Sequence[str]]) -> str:
-    """Padded, so that a terminal shows it as well."""
+    """Return a padded table, so that it also looks good on a terminal."""
     head, *body = rows
     widths = [max(3, *(len(row[i]) for row in rows)) for i in range(len(head))]
     lines = [head, ["---", *["--:"] * (len(head) - 1)], *body]
@@ -80,13 +81,13 @@ def ratios(found: Found, point: str, others: Sequence[str], key: str, is_paired:
 
 
 def head_of(found: Found) -> tuple[list[str], list[str]]:
-    """The programs, and those that llamad is compared with."""
+    """Return the programs, and those that llamad is compared with."""
     names = programs_of(found)
     return names, [name for name in names if name != LLAMAD] if LLAMAD in names else []
 
 
 def compared(found: Found, key: str, is_paired: bool) -> str:
-    """One measure: a row for each point."""
+    """Return the table of one measure, with a row for each point."""
     names, others = head_of(found)
     rows = [[title(key), *names, *(f"llamad / {name}" for name in others)]]
     for point in points_of(found):
@@ -96,7 +97,7 @@ def compared(found: Found, key: str, is_paired: bool) -> str:
 
 
 def details(found: Found, point: str, keys: Sequence[str], is_paired: bool) -> str:
-    """One point: a row for each measure."""
+    """Return the table of one point, with a row for each measure."""
     names, others = head_of(found)
     rows = [[point, *names, *(f"llamad / {name}" for name in others)]]
     for key in keys:
@@ -124,7 +125,7 @@ def whole(scenario: str, found: Found, measure: str | None, is_paired: bool) -> 
 
 
 def as_json(setup: dict[str, Any], scenarios: dict[str, Found]) -> dict[str, Any]:
-    """Everything that was printed, and the single rounds."""
+    """Return everything that was printed, and the single rounds."""
     out: list[dict[str, Any]] = []
     for scenario, found in scenarios.items():
         for point in points_of(found):

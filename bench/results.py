@@ -1,6 +1,6 @@
-"""Owns the file of results: a line of JSON for each point and program, written when it is measured.
+"""The file of results: it has a line of JSON for each point and program, which is written when it is measured.
 
-A command that ran out of time goes on with it.
+A command that ran out of time continues with it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from bench.programs import LLAMAD
 from bench.stats import Measures
 
-# Flags that do not change what one round of one point is.
+# Flags that do not change a single round of a point.
 NO_SETTINGS = """model streams rounds programs server batched_bench llamad_args server_args measure results again json
 minutes timeout quick""".split()
 
@@ -33,7 +33,7 @@ def key_of(flags: argparse.Namespace, point: str, program: str) -> dict[str, Any
 
 
 def without_nan(value: Any) -> Any:
-    """JSON has neither NaN nor infinity: what could not be computed, or has no limit, becomes null."""
+    """Replace NaN and infinity, which JSON does not have, by null."""
     if isinstance(value, dict):
         return {key: without_nan(one) for key, one in value.items()}
     if isinstance(value, list):
@@ -42,7 +42,7 @@ def without_nan(value: Any) -> Any:
 
 
 class Results:
-    """The last line of a key counts."""
+    """Reads and writes the file. If a key has several lines, the last one counts."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -52,7 +52,7 @@ class Results:
                 try:
                     one = json.loads(line)
                 except ValueError:
-                    continue  # cut off while it was written
+                    continue  # the line was cut off while it was written
                 self._rounds[json.dumps(one["key"], sort_keys=True)] = [
                     {name: math.nan if value is None else value for name, value in measures.items()}
                     for measures in one["rounds"]

@@ -1,6 +1,6 @@
-"""Measures llamad and, where its program is known, llama-server: the same model, requests and options, one at a time.
+"""Measures llamad and, if it is installed, llama-server: with the same model, requests and options, one at a time.
 
-bench/README.md says what the scenarios are and how to read the result.
+bench/README.md explains the scenarios and how to read the result.
 """
 
 from __future__ import annotations
@@ -35,15 +35,16 @@ WITHOUT_LOAD = ("idle", "startup", "memory")
 
 
 def programs_for(flags: argparse.Namespace, there: Programs) -> list[str]:
-    """Those asked for, else those that are there. Decoding alone has only tokens/s, and no adapters."""
-    found: list[str] = flags.programs or []
-    if not found:
+    """Return the requested programs, else those that are installed. batched-bench only measures tokens/s, and has no
+    adapters."""
+    names: list[str] = flags.programs or []
+    if not names:
         bounds = (BATCHED, LLAMA_SERVER_BS) if flags.scenario == "tokens" and not flags.cpu else ()
-        found = [name for name in NAMES if name in (*bounds, LLAMA_SERVER, LLAMAD) and there.path(name)]
-    found = [name for name in found if name != BATCHED or (flags.scenario == "tokens" and not flags.lora)]
-    for name in found:
+        names = [name for name in NAMES if name in (*bounds, LLAMA_SERVER, LLAMAD) and there.path(name)]
+    names = [name for name in names if name != BATCHED or (flags.scenario == "tokens" and not flags.lora)]
+    for name in names:
         there.require(name)
-    return found
+    return names
 
 
 def points_for(flags: argparse.Namespace) -> list[Point]:
@@ -56,7 +57,7 @@ def points_for(flags: argparse.Namespace) -> list[Point]:
 
 
 def generator_alone(each: Sequence[argparse.Namespace]) -> None:
-    """What the generator can count when nothing has to be computed."""
+    """Print how many tokens/s the generator can count when nothing has to be computed."""
     loads = [flags for flags in each if flags.scenario not in WITHOUT_LOAD]
     if loads:
         n = max(1, *(n for flags in loads for n in flags.streams))
@@ -68,7 +69,7 @@ def generator_alone(each: Sequence[argparse.Namespace]) -> None:
 def groups(
     flags: argparse.Namespace, point: Point, missing: Sequence[str], all_of: Sequence[str]
 ) -> list[list[str]]:
-    """What is measured at once: a program, or with turns all servers, as soon as one of them is missing."""
+    """Return the programs that are measured together: one, or with turns all servers if one of them is missing."""
     alone = [[name] for name in missing if name == BATCHED]
     servers = [name for name in all_of if name != BATCHED]
     if not set(missing) & set(servers):
@@ -77,7 +78,7 @@ def groups(
 
 
 class Scenario:
-    """All points of one scenario, each measured unless the file of results has it."""
+    """Measures all points of one scenario, unless the file of results has them."""
 
     def __init__(self, flags: argparse.Namespace, there: Programs, deadline: Deadline, folder: Path) -> None:
         self.flags = flags
@@ -97,14 +98,14 @@ class Scenario:
                 self._measure(point, some, index)
 
     def _is_known(self, point: Point, name: str) -> bool:
-        """Only a run with a time limit goes on with earlier results."""
+        """Return whether there is an earlier result. Only a run with a time limit uses those."""
         again = self.flags.again
         if self.flags.minutes == float("inf") or again == "all" or name in (again or "").split(","):
             return False
         rounds = self._results.get(key_of(self.flags, point.name, name))
         if rounds is not None:
             self.found[point.name, name] = rounds
-            print(f"{point.name}, {name}: from an earlier run (--again measures it anew)")
+            print(f"{point.name}, {name}: from an earlier run (--again measures it again)")
         return rounds is not None
 
     def _measure(self, point: Point, some: Sequence[str], index: int) -> None:

@@ -1,7 +1,7 @@
-"""Whether llamad and llama-server write the same text: a check of llamad, not of its speed.
+"""Checks whether llamad and llama-server generate the same text.
 
-One request at a time on an idle server, nothing cached: greedy, then seeded with the default samplers, for several
-lengths of prompt. Shows the first difference; exits with 1 where there is one.
+It sends one request at a time to an idle server, without caches: greedy, then seeded with the default samplers, for
+several lengths of prompts. It shows the first difference, and exits with 1 if there is one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bench.prompts import KINDS, Prompts
 
 @dataclass(frozen=True, slots=True)
 class Same:
-    """Whether one prompt was answered with one text."""
+    """Whether a prompt gave the same text."""
 
     title: str
     is_same: bool
@@ -31,7 +31,7 @@ class Same:
 
 
 def first_difference(ours: str, theirs: str) -> int:
-    """The index of the first character that differs; of equal texts their length."""
+    """Return the index of the first character that differs, or the length of equal texts."""
     at = next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), None)
     return min(len(ours), len(theirs)) if at is None else at
 
@@ -49,9 +49,9 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--lengths", type=numbers, default=[16, 64, 300, 600], help="tokens of the prompts (16,64,300,600)")
     add("--predict", type=int, default=64, help="tokens to compare (64)")
-    add("--texts", choices=KINDS, default=KINDS[0], help="what prompts are made of")
-    add("--threads", type=int, default=1, help="threads that compute (1)")
-    add("--seed", type=int, default=1, help="of the prompts and of the sampling (1)")
+    add("--texts", choices=KINDS, default=KINDS[0], help="the source of the prompts")
+    add("--threads", type=int, default=1, help="compute threads (1)")
+    add("--seed", type=int, default=1, help="seed of the prompts and of the sampling (1)")
 
 
 def main(flags: argparse.Namespace) -> int:
@@ -62,7 +62,7 @@ def main(flags: argparse.Namespace) -> int:
         "temperature 0": {"temperature": 0.0},
         f"seed {flags.seed}, default samplers": {"seed": flags.seed},
     }
-    found = []
+    results = []
     with tempfile.TemporaryDirectory(prefix="llamad-same-") as folder:
         try:
             for name in (LLAMAD, LLAMA_SERVER):
@@ -75,9 +75,9 @@ def main(flags: argparse.Namespace) -> int:
                     body = {"prompt": prompts.prompt(index, n_prompt), "n_predict": flags.predict}
                     body |= {"stream": False, "cache_prompt": False, "ignore_eos": True, **sampling}
                     ours, theirs = (one.client.ask("/completion", body)["content"] for one in running)
-                    found.append(compare(f"{name}, prompt of {n_prompt}", ours, theirs))
-                    print(found[-1].line(), flush=True)
+                    results.append(compare(f"{name}, prompt of {n_prompt}", ours, theirs))
+                    print(results[-1].line(), flush=True)
         finally:
             for program in running:
                 program.stop()
-    return 0 if all(one.is_same for one in found) else 1
+    return 0 if all(one.is_same for one in results) else 1

@@ -1,6 +1,6 @@
-"""Owns what each scenario sends: its points, each a row of the report.
+"""The requests of each scenario: its points, each of which is a row of the report.
 
-Runs in the bench's process; makes requests out of prompts before anything is timed, then has the generator send them.
+Runs in the bench's process. It makes requests from prompts before anything is timed; then the generator sends them.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from bench.prompts import CHAT, Prompt, Prompts
 from bench.stats import Measures, divide
 
 CONTEXT_STEP = 256
-TEMPLATE_TOKENS = 64  # room for what a chat template adds
-# Prompts of different purpose have different numbers.
+TEMPLATE_TOKENS = 64  # room for the tokens of a chat template
+# Prompts for different purposes have different numbers.
 WARM_UP_START, SIDE_START, OWN_START = 20_000, 24_000, 28_000
 WARM_UP_PREDICT, SIDE_PREDICT = 16, 4
 N_SIDE_BODIES = 256
-N_TEXTS = 8_192  # to be tokenized
+N_TEXTS = 8_192  # texts for /tokenize
 
 # scenario -> its measures, the first of which is compared over all points
 MEASURES = {
@@ -46,7 +46,7 @@ MEASURES = {
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """All that is sent for a point: before the rounds, in each round, and beside it."""
+    """The requests of a point: before the rounds, in each round, and at the same time as the rounds."""
 
     warm_up: Group
     rounds: list[Group]
@@ -55,7 +55,7 @@ class Load:
 
 
 class StreamPoint(Point):
-    """Streamed completions. The requests are made with the first server that is ready; all get the same."""
+    """A point of streamed completions. The first server that is ready tokenizes the requests; all get the same."""
 
     def __init__(
         self, name: str, options: Options, flags: argparse.Namespace, make: Callable[[Program], Load]
@@ -76,15 +76,15 @@ class StreamPoint(Point):
     def measure(self, program: Program, index: int) -> Measures:
         sent = self.load(program)
         timeout_s = self.flags.timeout
-        found = load.streams(program.port, sent.rounds[index], sent.side, timeout_s, sent.n_each)
-        return found | {
-            "gap_p99_over_p50": divide(found["gap_p99_ms"], found["gap_p50_ms"]),
-            "side_prompts_per_s": divide(found["side_prompt_tokens"], found["wall_s"]),
+        measures = load.streams(program.port, sent.rounds[index], sent.side, timeout_s, sent.n_each)
+        return measures | {
+            "gap_p99_over_p50": divide(measures["gap_p99_ms"], measures["gap_p50_ms"]),
+            "side_prompts_per_s": divide(measures["side_prompt_tokens"], measures["wall_s"]),
         }
 
 
 class RequestPoint(StreamPoint):
-    """Short requests that need no step of the model, beside streams or alone."""
+    """A point of short requests that need no step of the model, beside streams or alone."""
 
     def measure(self, program: Program, index: int) -> Measures:
         flags, sent = self.flags, self.load(program)
@@ -93,7 +93,7 @@ class RequestPoint(StreamPoint):
 
 
 class IdlePoint(Point):
-    """Nothing to do: the CPU shares of the round are the result."""
+    """A point of idle servers: the CPU shares of the round are the result."""
 
     def __init__(self, name: str, options: Options, flags: argparse.Namespace) -> None:
         super().__init__(name, options, flags.rounds)
@@ -105,7 +105,7 @@ class IdlePoint(Point):
 
 
 def body(flags: argparse.Namespace, index: int, prompt: Prompt, n_predict: int) -> dict[str, Any]:
-    """A streamed completion that starts from nothing and does not end early, for the dialect of --endpoint."""
+    """Return a streamed completion for the dialect of --endpoint, without a cached prompt, that does not end early."""
     common: dict[str, Any] = {
         "stream": True,
         "ignore_eos": True,
@@ -124,12 +124,12 @@ def body(flags: argparse.Namespace, index: int, prompt: Prompt, n_predict: int) 
 
 
 def length(n_prompt: int, shorter: float, seed: int, index: int) -> int:
-    """Of one prompt: each is shorter by a part of its own, up to this one."""
+    """Return the tokens of one prompt: each is shorter by a random share, up to `shorter`."""
     return max(1, round(n_prompt * (1 - shorter * random.Random(f"{seed} {index}").random())))
 
 
 def context_of(flags: argparse.Namespace, n_tokens: int) -> int:
-    """Tokens a slot needs for a request of so many, prompt and prediction."""
+    """Return the tokens that a slot needs for a request of `n_tokens`, prompt and prediction."""
     if flags.ctx is not None:
         return int(flags.ctx)
     more = TEMPLATE_TOKENS if flags.endpoint == CHAT else 16
@@ -138,7 +138,7 @@ def context_of(flags: argparse.Namespace, n_tokens: int) -> int:
 
 def server_args(flags: argparse.Namespace) -> tuple[str, ...]:
     adapters = (word for path in flags.lora for word in ("--lora", path))
-    unused = ("--lora-init-without-apply",) if flags.lora else ()  # by requests that name none
+    unused = ("--lora-init-without-apply",) if flags.lora else ()  # requests that name none use none
     return ("-fa", "on", "-ngl", str(flags.ngl), *unused, *adapters, *flags.args)
 
 
@@ -150,27 +150,27 @@ def options_of(flags: argparse.Namespace, n_slots: int, n_tokens: int, n_connect
 
 
 class Maker:
-    """The points of the scenarios that put a load on loaded servers."""
+    """Makes the points of the scenarios that send load to servers that are ready."""
 
     def __init__(self, flags: argparse.Namespace, prompts: Prompts) -> None:
         self.flags = flags
         self.prompts = prompts
 
     def bodies(self, n: int, n_prompt: int, n_predict: int, start: int = 0) -> list[Any]:
-        flags, found = self.flags, []
+        flags, bodies = self.flags, []
         for index in range(start, start + n):
             prompt = self.prompts.prompt(index, length(n_prompt, flags.shorter, flags.seed, index))
-            found.append(body(flags, index, prompt, n_predict))
-        return found
+            bodies.append(body(flags, index, prompt, n_predict))
+        return bodies
 
     def warm_up(self, n_streams: int) -> Group:
-        """Pages are read, graphs are captured and budgets are learnt before anything is timed."""
+        """Return requests that make the server read pages, capture graphs and adapt its budgets before it is timed."""
         n_predict = min(WARM_UP_PREDICT, self.flags.predict)
         sent = self.bodies(n_streams, self.flags.prompt_tokens, n_predict, WARM_UP_START)
         return Group(n_streams, sent, self.flags.endpoint)
 
     def rounds(self, n: int, bodies: list[Any]) -> list[Group]:
-        """Each round has its own part of the requests."""
+        """Split the requests between the rounds."""
         per_round = len(bodies) // self.flags.rounds
         return [
             Group(n, bodies[i * per_round : (i + 1) * per_round], self.flags.endpoint)
@@ -178,7 +178,7 @@ class Maker:
         ]
 
     def streams(self, n: int) -> Point:
-        """All at once, each with a prompt of its own."""
+        """Return a point of n streams at once, each with another prompt."""
         flags = self.flags
 
         def make(program: Program) -> Load:
@@ -190,8 +190,8 @@ class Maker:
         return StreamPoint(f"{n} stream{'s' if n > 1 else ''}", options, flags, make)
 
     def loop(self, n: int) -> Point:
-        """Each stream asks again as soon as it is answered. Lengths differ by up to a quarter, so that prompts arrive
-        while other streams decode."""
+        """Return a point of streams that each send the next request as soon as the last is done. Lengths differ by up
+        to a quarter, so that prompts arrive while other streams decode."""
         flags, quarter = self.flags, self.flags.predict // 4
 
         def make(program: Program) -> Load:
@@ -207,7 +207,7 @@ class Maker:
         return StreamPoint(f"{n} stream{'s' if n > 1 else ''}, {flags.each} each", options, flags, make)
 
     def gap(self, n: int) -> Point:
-        """Streams that decode, while long prompts keep arriving."""
+        """Return a point of streams that decode while long prompts keep arriving."""
         flags = self.flags
         n_long, n_side = flags.long_prompt, flags.arriving
 
@@ -222,7 +222,7 @@ class Maker:
         return StreamPoint(f"{n} decoding, {n_side} x {n_long} arriving", options, flags, make)
 
     def prefix(self, n: int) -> Point:
-        """All at once, with one long prefix in common that is new in each round."""
+        """Return a point of n streams at once, with a common long prefix that is new in each round."""
         flags = self.flags
 
         def make(program: Program) -> Load:
@@ -240,7 +240,7 @@ class Maker:
         return StreamPoint(f"{n} with a prefix of {flags.prefix}", options, flags, make)
 
     def requests(self, n: int) -> list[Point]:
-        """Requests that need no step of the model, beside `n` streams that decode."""
+        """Return points of requests that need no step of the model, beside `n` streams that decode."""
         return [self._request_point(path, n) for path in ("/health", "/tokenize", "/detokenize")]
 
     def _request_point(self, path: str, n: int) -> Point:

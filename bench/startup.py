@@ -1,6 +1,6 @@
-"""Owns how long a program takes to start: from exec to its port, to /health, to the first token of a completion.
+"""Measures how long a program takes to start: from exec to its port, to /health, to the first token of a completion.
 
-Runs in the bench's process. Programs are started one at a time, in turns; the model lies in the page cache.
+Runs in the bench's process. Programs are started one at a time, in turns; the model is in the page cache.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bench.stats import Measures
 
 PAUSE_S = 0.001
 CONNECT_SECONDS = 10.0
-CONTEXT = 512  # tokens a slot
+CONTEXT = 512  # tokens of each slot
 BODY = {"prompt": "Once upon a time", "n_predict": 2, "stream": True, "ignore_eos": True}
 
 
@@ -30,7 +30,7 @@ def is_listening(program: Program) -> bool:
 
 
 def slot_options(flags: argparse.Namespace, n_slots: int) -> Options:
-    """As a user starts a server: with its defaults."""
+    """Return options as a user starts a server, with its defaults."""
     n_ctx = (flags.ctx or CONTEXT) * n_slots
     return Options(
         str(flags.model),
@@ -53,7 +53,7 @@ class StartupPoint(Point):
         super().__init__(name, options, flags.rounds)
 
     def measure(self, program: Program, index: int) -> Measures:
-        """Of a program that was started this moment. Times from just before its exec."""
+        """Measure a program that was just started. Times begin just before its exec."""
         program.wait_until(lambda: is_listening(program), PAUSE_S)
         t_listening = clock()
         program.wait_until(lambda: client.health(program.address), PAUSE_S)

@@ -1,7 +1,7 @@
-"""MB/s of saving and restoring a slot in every way there is, and the longest gap in another stream meanwhile.
+"""Measures the MB/s of saving and restoring a slot in all possible ways, and the longest gap in another stream.
 
-llamad beside memcpy of as many bytes and llama-server's slot files. Each way is taken --rounds times on a server that
-does nothing else, then as often beside a stream; medians, and the worst gap.
+llamad is compared with memcpy of as many bytes and with llama-server's slot files. Each way is measured --rounds times
+on a server that does nothing else, then as often beside a stream. The results are medians, and the longest gap.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ OCTETS = "application/octet-stream"
 
 @dataclass(slots=True)
 class Row:
-    """One way of one program; seconds of each round, and the longest gap of another stream in each."""
+    """One way of one program: the seconds of each round, and the longest gap of another stream in each."""
 
     program: str
     name: str
@@ -47,11 +47,11 @@ class Row:
 
 
 class Server:
-    """One connection that is kept, as a client would have it."""
+    """A keep-alive connection, as a client would use it."""
 
     def __init__(self, address: Address, n_bytes_max: int) -> None:
         self._connection = http.client.HTTPConnection(*address, timeout=TIMEOUT_SECONDS)
-        self._buffer = bytearray(n_bytes_max)  # there already, so that its pages are not measured
+        self._buffer = bytearray(n_bytes_max)  # allocated before, so that its page faults are not measured
 
     def post(self, path: str, body: bytes, **headers: str) -> memoryview:
         self._connection.request("POST", path, body, {k.replace("_", "-"): v for k, v in headers.items()})
@@ -64,14 +64,14 @@ class Server:
         return view[:n]
 
     def fill(self, slot: int, n_tokens: int) -> None:
-        """The slot holds so many tokens."""
+        """Fill a slot with `n_tokens` tokens."""
         tokens = [200 + i * 7 % 3000 for i in range(n_tokens)]
         body = {"prompt": tokens, "id_slot": slot, "n_predict": 1, "cache_prompt": True, "temperature": 0}
         self.post("/completion", json.dumps(body).encode())
 
 
 class Stream:
-    """Another client's completion in slot 1, written without end; when each of its tokens came."""
+    """An endless completion of another client in slot 1, and the times at which its tokens arrived."""
 
     def __init__(self, address: Address) -> None:
         self.times: list[float] = []
@@ -97,14 +97,14 @@ class Stream:
                 raise
 
     def longest_gap(self, t_begin: float, t_end: float) -> float:
-        """Of the gaps that touch this time; waits for the one that ends it."""
+        """Return the longest gap that overlaps this time; wait for the one that ends it."""
         while self.times[-1] < t_end and self._thread.is_alive():
             time.sleep(0.002)
         times = self.times
         return max(b - a for a, b in itertools.pairwise(times) if b >= t_begin and a <= t_end)
 
     def usual_gap(self) -> float:
-        """Of a second in which nothing else is done."""
+        """Return the median gap of a second in which nothing else happens."""
         self.times = self.times[-1:]
         time.sleep(1)
         return statistics.median(b - a for a, b in zip(self.times, self.times[1:], strict=False))
@@ -188,7 +188,7 @@ def measure_memcpy(n_bytes: int, n_rounds: int) -> Row:
 
 
 def show(rows: list[Row], flags: argparse.Namespace) -> None:
-    """With a memcpy of as many bytes as a yardstick."""
+    """Print the rows, with a memcpy of as many bytes for comparison."""
     n_bytes = max(row.n_bytes for row in rows)
     print(f"{flags.tokens} tokens, {n_bytes / 1e6:.1f} MB, {flags.threads} thread(s)")
     print(f"{'':14}{'':26}{'ms':>10}{'MB/s':>10}{'gap ms':>10}")
@@ -198,10 +198,10 @@ def show(rows: list[Row], flags: argparse.Namespace) -> None:
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     programs.add_flags(parser)
-    parser.add_argument("--tokens", type=int, default=8000, help="in the slot (8000)")
-    parser.add_argument("--ctx", type=int, default=16384, help="of both slots together (16384)")
+    parser.add_argument("--tokens", type=int, default=8000, help="tokens in the slot (8000)")
+    parser.add_argument("--ctx", type=int, default=16384, help="context of both slots together (16384)")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=1, help="threads that compute (1)")
+    parser.add_argument("--threads", type=int, default=1, help="compute threads (1)")
 
 
 def main(flags: argparse.Namespace) -> int:

@@ -1,7 +1,7 @@
-"""A slot saved by one program is restored by the other, both ways: a check of llamad, not of its speed.
+"""Checks that a slot which one program saves can be restored by the other, in both directions.
 
-Says for each way whether the restored slot is re-used and whether the next tokens are those that follow without the
-detour; exits with 1 where they are not.
+For each direction it prints whether the restored slot is reused, and whether the next tokens are the same as without
+saving; it exits with 1 if they are not.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ MORE = " a whole room with books. One evening a stranger"
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """One way's outcome."""
+class Outcome:
+    """The outcome of one direction."""
 
     saver: str
     restorer: str
@@ -36,7 +36,7 @@ class Found:
 
     @property
     def is_good(self) -> bool:
-        # llama-server computes the last token of a prompt again, so that one less may be re-used.
+        # llama-server computes the last token of a prompt again, so one token less may be reused.
         return self.same_text and self.n_saved == self.n_restored and self.n_cached >= self.n_saved - 2
 
     def line(self) -> str:
@@ -52,19 +52,19 @@ def complete(program: Program, prompt: str, n_predict: int) -> Any:
     return program.client.ask("/completion", {**body, "return_tokens": True, "ignore_eos": True})
 
 
-def try_way(saver: Program, restorer: Program, n_predict: int) -> Found:
+def try_way(saver: Program, restorer: Program, n_predict: int) -> Outcome:
     name = f"{saver.name}.bin"
     for program in (saver, restorer):
         program.client.ask("/slots/0?action=erase", {})
     complete(saver, PROMPT, 1)
     saved = saver.client.ask("/slots/0?action=save", {"filename": name})
-    # What follows in the restoring program without the detour.
+    # The next tokens of the restoring program without saving.
     complete(restorer, PROMPT, 1)
     expected = complete(restorer, PROMPT + MORE, n_predict)["tokens"]
     restorer.client.ask("/slots/0?action=erase", {})
     restored = restorer.client.ask("/slots/0?action=restore", {"filename": name})
     answer = complete(restorer, PROMPT + MORE, n_predict)
-    return Found(
+    return Outcome(
         saver.name,
         restorer.name,
         saved["n_saved"],
@@ -78,10 +78,12 @@ def try_way(saver: Program, restorer: Program, n_predict: int) -> Found:
 def add_flags(parser: argparse.ArgumentParser) -> None:
     programs.add_flags(parser)
     parser.add_argument("--slots", type=int, default=2, help="slots of each program (2)")
-    parser.add_argument("--threads", type=int, default=1, help="threads that compute (1)")
+    parser.add_argument("--threads", type=int, default=1, help="compute threads (1)")
     parser.add_argument("--predict", type=int, default=24, help="tokens to compare (24)")
     parser.add_argument("--cache", default="f16", help="type of the cached keys and values (f16)")
-    parser.add_argument("--flash-attn", default="auto", choices=("on", "off", "auto"), help="of both (auto)")
+    parser.add_argument(
+        "--flash-attn", default="auto", choices=("on", "off", "auto"), help="-fa of both (auto)"
+    )
 
 
 def main(flags: argparse.Namespace) -> int:
@@ -97,10 +99,10 @@ def main(flags: argparse.Namespace) -> int:
             for program in running:
                 program.wait_ready()
             ours, theirs = running
-            found = [try_way(ours, theirs, flags.predict), try_way(theirs, ours, flags.predict)]
+            outcomes = [try_way(ours, theirs, flags.predict), try_way(theirs, ours, flags.predict)]
         finally:
             for program in running:
                 program.stop()
-    for one in found:
+    for one in outcomes:
         print(one.line())
-    return 0 if all(one.is_good for one in found) else 1
+    return 0 if all(one.is_good for one in outcomes) else 1

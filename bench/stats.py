@@ -1,6 +1,6 @@
-"""Owns the arithmetic over rounds: medians and ratios, and what each measure is called. Pure functions.
+"""Arithmetic over rounds: medians and ratios, and the title of each measure. Pure functions.
 
-Shares are of one core; times are in milliseconds.
+Shares are shares of one core; times are in milliseconds.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ TOTALS = ("answers_broken",)  # rare, and each of them counts
 
 
 def middle(rounds: Rounds, key: str) -> float:
-    """The median over the rounds that have the measure; of a total the sum."""
+    """Return the median over the rounds that have the measure, or the sum if it is a total."""
     known = [one[key] for one in rounds if not math.isnan(one.get(key, math.nan))]
     if not known:
         return math.nan
@@ -87,7 +87,7 @@ def divide(above: float, below: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """The ratio of the medians, and the least and the greatest of a single round: what noise there was."""
+    """The ratio of the medians, and the smallest and the largest ratio of a single round, which show the noise."""
 
     value: float
     low: float
@@ -95,7 +95,7 @@ class Ratio:
 
 
 def ratio(ours: Rounds, theirs: Rounds, key: str) -> Ratio:
-    """With turns the rounds of both come in pairs, one right after the other, so that each has a ratio of its own."""
+    """Return the ratio. With turns, the rounds of both come in pairs, so that each pair has a ratio."""
     pairs = zip(ours, theirs, strict=True) if len(ours) == len(theirs) else ()
     each = [divide(one.get(key, math.nan), other.get(key, math.nan)) for one, other in pairs]
     known = [value for value in each if not math.isnan(value)] or [math.nan]

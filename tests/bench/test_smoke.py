@@ -169,7 +169,7 @@ def test_a_client_asks_on_and_says_what_was_refused(address: tuple[str, int]) ->
     client = Client(address)
     for _ in range(12):  # more than the fake takes on one connection
         assert client.ask("/tokenize", {"content": "some words"}) == {"tokens": [0, 1]}
-    with pytest.raises(BenchError, match=r"/completion was answered with 400: .*refused"):
+    with pytest.raises(BenchError, match=r"/completion returned 400: .*refused"):
         client.ask("/completion", {"prompt": "refuse this"})
     client.close()
 
