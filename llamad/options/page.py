@@ -9,7 +9,8 @@ import json
 
 from llamad.options.option import FLOAT_MAX, INT32_MAX, Field, Option
 from llamad.options.sampler_names import LETTERS
-from llamad.options.table import ANSWER, FIELDS, FORM, LENGTH, PENALTIES, PROMPT, SAMPLING, names_of
+from llamad.options.sections import ANSWER, FORM, LENGTH, PENALTIES, PROMPT, SAMPLING
+from llamad.options.table import FIELDS, names_of
 
 _INTRODUCTION = """\
 # Generation options

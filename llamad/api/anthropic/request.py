@@ -17,7 +17,7 @@ from llamad.api.request.errors import ApiError, bad
 from llamad.api.request.ignored_fields import MESSAGES, Hosted, LeftOut
 from llamad.flags.settings import ModelSettings
 from llamad.options.option import LEFT_OUT
-from llamad.options.table import Many
+from llamad.options.ranges import Many
 
 # Blocks that only a model that reads PDFs, or hears, could use. Any other block that is not known here is of
 # a tool that the service ran, or of a feature that only the service has: it is left out.

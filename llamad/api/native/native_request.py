@@ -16,7 +16,7 @@ from llamad.api.request.errors import bad
 from llamad.api.request.ignored_fields import NATIVE, Hosted
 from llamad.api.request.parse import GenerationRequest, StreamOptions
 from llamad.options.option import INT32_MAX, LEFT_OUT
-from llamad.options.table import LastN, Length
+from llamad.options.ranges import LastN, Length
 
 
 class NativeRequest(GenerationRequest, kw_only=True):

@@ -34,7 +34,7 @@ from llamad.http import sse
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response
 from llamad.options.option import LEFT_OUT
-from llamad.options.table import LastN, Many
+from llamad.options.ranges import LastN, Many
 
 _encode = msgspec.json.Encoder().encode
 

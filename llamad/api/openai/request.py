@@ -18,7 +18,7 @@ from llamad.api.request.parse import GenerationRequest, StreamOptions
 from llamad.api.service.served_model import ServedModel
 from llamad.chat.parsing import Reasoning
 from llamad.options.option import LEFT_OUT
-from llamad.options.table import LastN, Length
+from llamad.options.ranges import LastN, Length
 
 TOP_LOGPROBS_MAX = 20
 

@@ -18,7 +18,7 @@ from llamad.api.request.errors import ApiError, bad
 from llamad.api.request.ignored_fields import RESPONSES, Hosted, LeftOut
 from llamad.api.service.response_store import ResponseStore
 from llamad.options.option import LEFT_OUT
-from llamad.options.table import Many
+from llamad.options.ranges import Many
 
 # Fields that refer to something that is not stored here.
 _ELSEWHERE = {

@@ -19,7 +19,7 @@ from llamad.api.state.negotiate import wants_octets
 from llamad.client.state_files import StateFiles, check_name
 from llamad.http.exchange import Exchange
 from llamad.http.request import Request, Response
-from llamad.options.table import Count, Many
+from llamad.options.ranges import Count, Many
 from llamad.protocol.blobs import Blob
 from llamad.ses1 import ses1
 

@@ -25,7 +25,7 @@ from llamad.client.embedding import Embedder
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response
 from llamad.options.option import LEFT_OUT
-from llamad.options.table import LastN, Many
+from llamad.options.ranges import LastN, Many
 from llamad.protocol.model_info import Embeddings, Model
 
 _encode = msgspec.json.Encoder().encode

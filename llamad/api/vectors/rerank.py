@@ -23,7 +23,7 @@ from llamad.client.embedding import Embedder
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response
 from llamad.options.option import LEFT_OUT
-from llamad.options.table import Count
+from llamad.options.ranges import Count
 from llamad.protocol.model_info import Model, VectorInfo
 
 _encode = msgspec.json.Encoder().encode

@@ -19,7 +19,8 @@ from llamad.api.request.errors import ApiError
 from llamad.api.request.parse import Defaults, GenerationRequest
 from llamad.flags.parse import parse
 from llamad.options.option import FLOAT_MAX, INT32_MAX
-from llamad.options.table import FIELDS, Many, Options, Share
+from llamad.options.ranges import Many, Share
+from llamad.options.table import FIELDS, Options
 
 
 class Inner(Struct):

@@ -1,0 +1,20 @@
+"""Owns the sections of docs/options.md, and the metadata of an option in each of them.
+
+Pure data, read from any thread. Must not know an option.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from llamad.options.option import Option
+
+PROMPT, LENGTH, SAMPLING, PENALTIES = "Prompt", "Length", "Sampling", "Penalties"
+FORM, ANSWER = "Structured output", "Response"
+
+prompt = partial(Option, section=PROMPT)
+length = partial(Option, section=LENGTH)
+sampling = partial(Option, section=SAMPLING)
+penalty = partial(Option, section=PENALTIES)
+form = partial(Option, section=FORM, echo=False)
+answer = partial(Option, section=ANSWER)
