@@ -61,7 +61,8 @@ async def measure_engine(flags: argparse.Namespace) -> list[Row]:
     tokens = [200 + i * 7 % 3000 for i in range(flags.tokens)]
     sink = _Sink()
     prompt = struct.pack(f"<{len(tokens)}i", *tokens)
-    host.engine.submit(Task(RequestContext("bench"), prompt, NO_SAMPLING, id_slot=0, n_predict=0), sink)
+    options = Options(id_slot=0, n_predict=0)
+    host.engine.submit(Task(RequestContext("bench"), prompt, NO_SAMPLING, options), sink)
     await sink.done
     rows = [Row("engine", name, 0) for name in ("save", "restore")]
     for _ in range(flags.rounds):

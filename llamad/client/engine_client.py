@@ -15,6 +15,7 @@ from collections.abc import Callable
 from llamad.base.clock import be_brief_here
 from llamad.base.fair_count import share_of
 from llamad.client.action import Action
+from llamad.client.command import Command
 from llamad.client.control import Asking
 from llamad.client.events import Acted, Done, SlotCounts, Step
 from llamad.client.grammar import EngineGrammar
@@ -228,7 +229,7 @@ class EngineClient:
 
     def submit(self, task: Task, sink: Sink) -> int:
         """Submit a task to the engine; its events reach `sink` from the next iteration of the event loop on."""
-        context, command = task.context, task.command()
+        command = Command(task)
         task_id = self._next_id
         self._next_id += 1
         self.tasks[task_id] = Running(sink, task)
@@ -241,18 +242,7 @@ class EngineClient:
         if is_gathering:
             gathering.open(loop)
         self._send(
-            lambda port: port.submit(
-                task_id,
-                command,
-                task.prompt,
-                request_id=context.request_id.encode("utf-8", "replace"),
-                key_name=context.key_name.encode("utf-8", "replace"),
-                owner=context.owner,
-                client=context.client,
-                session=context.session,
-                deadline_us=context.deadline_us,
-                wake=not gathering.is_open,
-            ),
+            lambda port: port.submit(task_id, command, wake=not gathering.is_open),
             lambda: self._refuse(task_id, FAILURE_MEMORY, 0),
         )
         if is_gathering:

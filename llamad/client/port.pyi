@@ -1,8 +1,8 @@
 from typing import Any
 
+from llamad.client.command import Command
 from llamad.client.events import SlotCounts
 from llamad.protocol.channel import Link
-from llamad.protocol.command import Command
 
 class ChannelBroken(Exception): ...
 
@@ -10,20 +10,7 @@ class Port:
     event_fd: int
     n_ubatch: int
     def __init__(self, link: Link) -> None: ...
-    def submit(
-        self,
-        id: int,
-        task: Command,
-        prompt: bytes,
-        *,
-        request_id: bytes,
-        key_name: bytes,
-        owner: int = 0,
-        client: int = 0,
-        session: int = 0,
-        deadline_us: int = 0,
-        wake: bool = True,
-    ) -> bool: ...
+    def submit(self, id: int, task: Command, *, wake: bool = True) -> bool: ...
     def announce(self) -> None: ...
     def wake(self) -> None: ...
     def abort(self, id: int) -> bool: ...

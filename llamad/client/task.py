@@ -14,7 +14,7 @@ from llamad.client.events import Done, TokenProbs
 from llamad.client.grammar import EngineGrammar
 from llamad.client.media_embeddings import MediaEmbeddings
 from llamad.client.text_event import TextEvent
-from llamad.protocol.command import Command
+from llamad.options.table import Options
 from llamad.protocol.messages import STOP_EOS, STOP_LIMIT, STOP_NONE, STOP_WORD
 from llamad.protocol.sampling_params import Sampling
 from llamad.tokenizer.vocab import Vocab
@@ -36,73 +36,29 @@ class RequestContext(msgspec.Struct, frozen=True):
 
 
 class Task(msgspec.Struct):
-    """One generation of one prompt."""
+    """One generation of one prompt: the request's options, and what is made of them and of the request for the
+    engine. command.pyx packs it."""
 
     context: RequestContext
     prompt: bytes  # token ids as int32
     sampling: Sampling
+    options: Options = msgspec.field(default_factory=Options)
     vocab: Vocab | None = None  # that the tokens are of; an engine with another one refuses the task
     stops: list[bytes] = msgspec.field(default_factory=list)
-    bias: bytes = b""  # packed: command.packed_biases()
-    breakers: bytes = b""  # DRY's, packed: breakers.pack_breakers()
-    id_slot: int = -1
-    n_predict: int = -1
-    n_keep: int = 0
-    n_discard: int = 0
-    t_max_predict_us: int = 0
+    bias: bytes = b""  # packed: packed_biases() of command.pyx
+    breakers: bytes = b""  # DRY's, packed: pack_breakers() of tokenizer/dry_breakers.pyx
+    n_keep: int = 0  # as the option, with the system prompt's tokens
     stream: bool = False
-    cache_prompt: bool = True
-    n_cache_reuse: int = 0  # least tokens of a chunk of an old prompt that is moved; 0: off
     context_shift: bool = True
     grammar: EngineGrammar | None = None  # lives as long as the task
     markers: bool = False  # special tokens that mark calls and reasoning are part of the text
-    group: int = 0  # tasks that share the prefill of one prompt, from Engine.new_group(); 0: none
-    n_indent: int = 0
-    n_probs: int = 0
-    post_sampling_probs: bool = False
+    group: int = 0  # tasks that share the prefill of one prompt, from EngineClient.new_group(); 0: none
     prompt_probs: bool = False  # also the prompt's own logprobs; disables the prefix cache
     progress: bool = False  # the sink hears of every step that prefills
     answer_bytes_max: int = 0  # approximate limit on its JSON; 0: none
     penalty: bytes | None = None  # token ids for the penalties instead of the prompt's
     adapters: AdapterSet = NO_ADAPTERS
-    rows: MediaEmbeddings | None = (
-        None  # of images and sound in the prompt; their memory lives as long as the task
-    )
-
-    def command(self) -> Command:
-        """The engine's parameters, without the prompt and the request context."""
-        return Command(
-            self.sampling,
-            stops=self.stops,
-            bias=self.bias,
-            breakers=self.breakers,
-            priority=self.context.priority,
-            adapter_set=self.adapters.number,
-            adapters=list(self.adapters.uses),
-            base_set=self.adapters.base,
-            n_base=self.adapters.n_base,
-            n_base_adapters=self.adapters.n_base_uses,
-            id_slot=self.id_slot,
-            n_predict=self.n_predict,
-            n_keep=self.n_keep,
-            n_discard=self.n_discard,
-            t_max_predict_us=self.t_max_predict_us,
-            stream=self.stream,
-            cache_prompt=self.cache_prompt,
-            n_cache_reuse=self.n_cache_reuse,
-            context_shift=self.context_shift,
-            group=self.group,
-            grammar=self.grammar.id if self.grammar is not None else 0,
-            markers=self.markers,
-            n_indent=self.n_indent,
-            n_probs=self.n_probs,
-            post_sampling_probs=self.post_sampling_probs,
-            penalty=self.penalty,
-            prompt_probs=self.prompt_probs,
-            answer_bytes_max=self.answer_bytes_max,
-            progress=self.progress,
-            runs=self.rows.packed if self.rows is not None else b"",
-        )
+    rows: MediaEmbeddings | None = None  # of its images and sound; their memory lives as long as the task
 
 
 class Ended(msgspec.Struct, frozen=True):

@@ -14,6 +14,7 @@ from llamad.client.slot_states import SlotBusy, StateRefused, States
 from llamad.client.task import RequestContext, Task
 from llamad.engine.testing.fake import Fake
 from llamad.flags.types.values import AdapterFile
+from llamad.options.table import Options
 from llamad.protocol.blobs import Blob
 from llamad.protocol.model_info import AdapterInfo
 from llamad.ses1 import ses1
@@ -84,7 +85,14 @@ def write(engine, h, text, slot, n_predict, **more):
     sink = Collector()
     prompt = h.vocab.tokenize(text, True, True)
     engine.submit(
-        Task(RequestContext("x"), prompt, GREEDY, id_slot=slot, n_predict=n_predict, stream=True, **more),
+        Task(
+            RequestContext("x"),
+            prompt,
+            GREEDY,
+            Options(id_slot=slot, n_predict=n_predict),
+            stream=True,
+            **more,
+        ),
         sink,
     )
     return sink

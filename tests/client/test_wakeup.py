@@ -10,6 +10,7 @@ from support.timing_retries import learned
 from llamad.client.task import RequestContext, Task
 from llamad.client.wakeup import Gathering
 from llamad.engine.testing.fake import Fake
+from llamad.options.table import Options
 
 
 class Bell:
@@ -155,7 +156,7 @@ def test_an_idle_engine_reads_in_one_step_what_came_together():
         for i in range(6):
             sinks.append(Ended())
             prompt = h.vocab.tokenize(b"%d" % i, True, True)
-            engine.submit(Task(RequestContext("x"), prompt, GREEDY, n_predict=1), sinks[-1])
+            engine.submit(Task(RequestContext("x"), prompt, GREEDY, Options(n_predict=1)), sinks[-1])
             time.sleep(0.005)  # an engine that was woken would begin
             n_admitted = max(n_admitted, 8 - h.core.n_idle() if fake.n_decodes == 0 else 0)
             await turns(1)

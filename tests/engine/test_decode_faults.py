@@ -96,7 +96,7 @@ def test_an_adapter_that_the_engine_does_not_have_costs_its_own_tasks_alone():
     with Harness(fake, n_slots=3) as h:
         plain = started(h, b"a", b"b")
         fake.lose_adapter(7)
-        lost = h.submit(b"c", adapter_set=1, adapters=[(7, 1.0)], n_predict=5)
+        lost = h.submit(b"c", number=1, uses=((7, 1.0),), n_predict=5)
         h.wait(lost, *plain)
         assert h.end(lost).failure == FAILURE_LOST
         assert [h.text(task) for task in plain] == [counted(97 + i, 40) for i in range(2)]

@@ -11,10 +11,11 @@ from support.engine_harness import GREEDY
 from support.hosted_model import Hosted, Sink
 from support.models.tiny_kv_models import write_model
 
+from llamad.client.command import packed_run
 from llamad.client.media_embeddings import Lending
 from llamad.client.task import RequestContext, Task
+from llamad.options.table import Options
 from llamad.protocol.blobs import Blob
-from llamad.protocol.command import packed_run
 from llamad.protocol.row_ids import positions, row_ids, without_rows
 
 EXACT = ("-fa", "off", "-ctk", "f32", "-ctv", "f32")
@@ -65,7 +66,12 @@ class Reading:
         rows = await self.h.engine.lend_rows(packed, blobs) if blobs else None
         sink = Sink()
         task = Task(
-            RequestContext("rows"), ids, GREEDY, id_slot=slot, n_predict=n_predict, stream=True, rows=rows
+            RequestContext("rows"),
+            ids,
+            GREEDY,
+            Options(id_slot=slot, n_predict=n_predict),
+            stream=True,
+            rows=rows,
         )
         self.h.engine.submit(task, sink)
         return sink.tokens, await sink.done

@@ -140,7 +140,7 @@ def test_a_busy_slots_prefix_is_taken_over_where_it_is_long():
 
 @pytest.mark.parametrize(
     "change",
-    [{"adapter_set": 1}, {"cache_prompt": False}, {"prompt": b"a prompt that several" + b"!" * 60}],
+    [{"number": 1}, {"cache_prompt": False}, {"prompt": b"a prompt that several" + b"!" * 60}],
 )
 def test_a_busy_slots_prefix_is_left_where_it_does_not_fit(change):
     fake = Fake(decode_us=100)

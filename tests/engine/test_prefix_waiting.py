@@ -135,7 +135,7 @@ def test_held_tasks_keep_the_order_of_their_priorities():
     ("options", "change"),
     [
         ({}, {"cache_prompt": False}),
-        ({}, {"adapter_set": 1}),
+        ({}, {"number": 1}),
         ({}, {"prompt": PROMPT[:60] + b"?" * 100}),
         ({"can_share": False}, {}),
         ({"group_n": 4, "group_w": 32}, {}),

@@ -6,15 +6,18 @@ import os
 import threading
 import time
 from collections import defaultdict
+from types import SimpleNamespace
 
+from llamad.client.adapters import AdapterSet
+from llamad.client.command import Command
 from llamad.client.events import Acted, Admitted, Done, Failed
 from llamad.client.port import Port
+from llamad.client.task import RequestContext, Task
 from llamad.client.text_event import TextEvent
 from llamad.engine.core import Core
 from llamad.engine.testing.fake import Fake
 from llamad.options.table import Options
 from llamad.protocol.blobs import Blob
-from llamad.protocol.command import Command
 from llamad.protocol.messages import (
     EVENT_ACTION,
     EVENT_STEP,
@@ -114,36 +117,31 @@ class Harness:
         task_id = self.next_id
         self.next_id += 1
         self.events[task_id] = []
-        defaults = {
-            "stops": [],
-            "bias": b"",
-            "breakers": b"",
-            "priority": 0,
-            "adapter_set": 0,
-            "id_slot": -1,
-            "n_predict": -1,
-            "n_keep": 0,
-            "n_discard": 0,
-            "t_max_predict_us": 0,
-            "stream": True,
-            "cache_prompt": True,
-            "context_shift": True,
-        }
-        own = {
-            "request_id": b"request",
-            "key_name": b"",
-            "owner": 0,
-            "client": 0,
-            "session": 0,
-            "deadline_us": 0,
-            "wake": True,
-        }
-        own |= {name: options.pop(name) for name in [*options] if name in own}
-        command = Command(self.sampling, **(defaults | options))
         tokens = self.vocab.tokenize(prompt, True, True) if ids is None else ids
-        while not self.port.submit(task_id, command, tokens, **own):
+        wake = options.pop("wake", True)
+        command = Command(self._task(tokens, options))
+        while not self.port.submit(task_id, command, wake=wake):
             self.collect()
         return task_id
+
+    def _task(self, tokens: bytes, options: dict) -> Task:
+        """`options` are fields of Options, RequestContext, AdapterSet or Task. A grammar is its number."""
+
+        def taken(struct) -> dict:
+            return {name: options.pop(name) for name in struct.__struct_fields__ if name in options}
+
+        grammar = options.pop("grammar", 0)
+        return Task(
+            RequestContext("request", **taken(RequestContext)),
+            tokens,
+            self.sampling,
+            stream=options.pop("stream", True),
+            grammar=SimpleNamespace(id=grammar) if grammar else None,
+            adapters=AdapterSet(**taken(AdapterSet)),
+            n_keep=options.pop("n_keep", 0),
+            options=Options(**taken(Options)),
+            **options,
+        )
 
     def act(self, kind: int, slot: int, blob: Blob | None = None, *, nowait: bool = False, **options) -> int:
         action_id = self.next_id

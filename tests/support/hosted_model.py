@@ -18,6 +18,7 @@ from llamad.engine.llama_log import LlamaLog
 from llamad.engine.loading.opening import Loading
 from llamad.flags.parse import parse
 from llamad.models.connections import states_layout
+from llamad.options.table import Options
 from llamad.protocol.channel import Descriptors
 from support.engine_harness import GREEDY
 from support.local_engine import LocalAsking, LocalEngine
@@ -93,7 +94,13 @@ class Hosted:
         prompt = struct.pack(f"<{len(tokens)}i", *tokens)
         context = RequestContext("hosted")
         self.engine.submit(
-            Task(context, prompt, GREEDY, id_slot=slot, n_predict=n_predict, stream=True, n_probs=n_probs),
+            Task(
+                context,
+                prompt,
+                GREEDY,
+                Options(id_slot=slot, n_predict=n_predict, n_probs=n_probs),
+                stream=True,
+            ),
             sink,
         )
         return sink, await sink.done

@@ -11,10 +11,10 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from llamad.client.events import Acted, Admitted, Done, Failed, Progress, PromptTokens, SlotCounts, SlotStep, Step
 
 from llamad.base.system cimport copy_once, load_int, load_time, now_us, store_int, take_time, wake_clear, wake_send
+from llamad.client.command cimport Command
 from llamad.client.text_event cimport TextEvent as Text
 from llamad.protocol.board cimport SlotView, Stats
 from llamad.protocol.channel cimport Channel, Link
-from llamad.protocol.command cimport Command
 from llamad.protocol.messages cimport (
     COMMAND_ABORT, COMMAND_ACTION, COMMAND_FORGET, COMMAND_PAUSE, COMMAND_RESUME, COMMAND_STOP, COMMAND_TASK, EVENT_ACTION,
     EVENT_ADMITTED, EVENT_DONE, EVENT_FAILED, EVENT_PROGRESS, EVENT_PROMPT, EVENT_STEP, EVENT_TEXT, ActionCommand,
@@ -71,30 +71,23 @@ cdef class Port:
 
     # --- commands: False means that the ring is full and the caller should try again after the next poll() -----
 
-    def submit(self, id: int, task: Command, prompt: bytes, *, request_id: bytes, key_name: bytes, owner: int = 0,
-               client: int = 0, session: int = 0, deadline_us: int = 0, wake: bool = True) -> bool:
+    def submit(self, id: int, task: Command, *, wake: bool = True) -> bool:
         """Without `wake` an engine that sleeps is not told: wake() must follow."""
-        cdef uint64_t n_prompt = <uint64_t>PyBytes_GET_SIZE(prompt), n_tail = <uint64_t>PyBytes_GET_SIZE(task.tail)
+        cdef uint64_t n_prompt = <uint64_t>PyBytes_GET_SIZE(task.prompt)
+        cdef uint64_t n_tail = <uint64_t>PyBytes_GET_SIZE(task.tail)
         cdef uint64_t n_payload = sizeof(TaskCommand) + n_prompt + n_tail
         cdef TaskCommand *command
         if n_payload > ring_record_max(&self.channel.commands):
             raise ValueError("the request is too large for the engine")
-        if not 0 < n_prompt // 4 < <uint64_t>self.channel.n_ctx or task.head.id_slot >= self.channel.n_slots:
+        if not 0 < task.head.n_prompt < self.channel.n_ctx or task.head.options.id_slot >= self.channel.n_slots:
             raise ValueError("the prompt or the slot is outside what the engine has")
         command = <TaskCommand *>ring_reserve(&self.channel.commands, COMMAND_TASK, n_payload)
         if command == NULL:
             return False
         memcpy(command, &task.head, sizeof(TaskCommand))
         command.id = id
-        command.owner = owner
-        command.client = client
-        command.session = session
-        command.deadline_us = deadline_us
         command.t_submit_us = now_us()
-        command.n_prompt = <int32_t>(n_prompt // 4)
-        memcpy(command.request_id, PyBytes_AS_STRING(request_id), <size_t>min(63, PyBytes_GET_SIZE(request_id)))
-        memcpy(command.key_name, PyBytes_AS_STRING(key_name), <size_t>min(31, PyBytes_GET_SIZE(key_name)))
-        memcpy(command + 1, PyBytes_AS_STRING(prompt), n_prompt)
+        memcpy(command + 1, PyBytes_AS_STRING(task.prompt), n_prompt)
         memcpy(<char *>(command + 1) + n_prompt, PyBytes_AS_STRING(task.tail), n_tail)
         ring_commit(&self.channel.commands)
         if wake:

@@ -49,8 +49,8 @@ cdef int _can_admit(State *state, const Task *task) noexcept nogil:
     if state.slots.n_cells == 0 or cells_wanted(&state.slots) == 0:
         return 1
     n_output = cells_spare(&state.slots)
-    if task.command.n_predict >= 0:
-        n_output = min(n_output, task.command.n_predict)
+    if task.command.options.n_predict >= 0:
+        n_output = min(n_output, task.command.options.n_predict)
     return cells_fit_running(
         &state.slots, task.command.n_prompt - prefix_shared_running(&state.slots, task) + n_output,
         task.command.n_prompt)
@@ -115,6 +115,6 @@ cdef void admission_run(State *state, int is_announced) noexcept nogil:
                 continue
             queue_take(&state.queue, task)
             _admit(state, slot, task, is_announced)
-        elif task.command.id_slot < 0:
+        elif task.command.options.id_slot < 0:
             break
         task = next

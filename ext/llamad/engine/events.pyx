@@ -184,8 +184,8 @@ cdef void finish_done(State *state, Slot *slot, int32_t stop_type, int32_t stop_
     cdef int64_t now = now_us()
     grammar_pool_drop(state.grammar_pool, slot)  # before its text and probabilities are touched
     text_finish(&slot.text)
-    if slot.task.command.n_indent > 0:
-        text_cut_line(&slot.text, slot.task.command.n_indent)
+    if slot.task.command.options.n_indent > 0:
+        text_cut_line(&slot.text, slot.task.command.options.n_indent)
     if memchr(slot.text.bytes, NEW_LINE, <size_t>slot.text.n_bytes) != NULL:
         slot.has_new_line = 1
     if slot.text.n_tokens or slot.text.n_bytes:
@@ -217,12 +217,12 @@ cdef int _is_full(const State *state, const Slot *slot) noexcept nogil:
     """Return whether the context has no room for another token and may not shift."""
     if slot.n_tokens + slot.n_held + 1 < state.slots.n_ctx:
         return 0
-    return slot.task.command.n_predict == -2 or not slot.task.command.flags & TASK_CONTEXT_SHIFT
+    return slot.task.command.options.n_predict == -2 or not slot.task.command.flags & TASK_CONTEXT_SHIFT
 
 
 cdef int _is_endless(const State *state, const Slot *slot) noexcept nogil:
     """Return whether a task without a limit has reached the maximum length; it would shift its context forever."""
-    return (slot.task.command.n_predict == -1 and state.n_text_max > 0
+    return (slot.task.command.options.n_predict == -1 and state.n_text_max > 0
             and slot.task.command.n_prompt + slot.n_decoded >= state.n_text_max)
 
 
@@ -233,6 +233,7 @@ cdef int _is_large(const Slot *slot) noexcept nogil:
 cdef void take_token(State *state, Slot *slot, int64_t now) noexcept nogil:
     """Take the slot's sampled token: send what may be sent, and decide whether the task continues."""
     cdef int32_t token = slot.sampled, word, n_new, n_ready
+    cdef int64_t t_max_us = <int64_t>slot.task.command.options.t_max_predict_ms * 1000
     cdef const Pieces *pieces
     cdef const char *piece
     cdef int32_t n_chunk
@@ -257,7 +258,7 @@ cdef void take_token(State *state, Slot *slot, int64_t now) noexcept nogil:
         slot.answer_bytes += (1 + slot.probs.n_top) * PROB_JSON_BYTES
     n_new = slot.text.n_safe
     word = stops_scan(&slot.text, slot.task.stops, slot.task.command.n_stop)
-    if slot.task.command.n_indent > 0 and text_cut_line(&slot.text, slot.task.command.n_indent):
+    if slot.task.command.options.n_indent > 0 and text_cut_line(&slot.text, slot.task.command.options.n_indent):
         finish_done(state, slot, STOP_LIMIT, -1)
         return
     if word >= 0:
@@ -268,10 +269,10 @@ cdef void take_token(State *state, Slot *slot, int64_t now) noexcept nogil:
         return
     if memchr(slot.text.bytes + n_new, NEW_LINE, <size_t>(slot.text.n_safe - n_new)) != NULL:
         slot.has_new_line = 1
-        if slot.task.command.t_max_predict_us and now - slot.t_first_us > slot.task.command.t_max_predict_us:
+        if t_max_us and now - slot.t_first_us > t_max_us:
             finish_done(state, slot, STOP_LIMIT, -1)
             return
-    if slot.task.command.n_predict >= 0 and slot.n_decoded >= slot.task.command.n_predict:
+    if slot.task.command.options.n_predict >= 0 and slot.n_decoded >= slot.task.command.options.n_predict:
         finish_done(state, slot, STOP_LIMIT, -1)
         return
     if _is_full(state, slot) or _is_endless(state, slot) or _is_large(slot):

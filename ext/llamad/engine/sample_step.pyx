@@ -75,7 +75,7 @@ cdef int32_t _prepare(State *state, int64_t now) noexcept nogil:
             _begin_decoding(state, slot, now if now else now_us())
             if now:
                 _note_first(state, slot, now)
-            if slot.task.command.n_predict == 0:
+            if slot.task.command.options.n_predict == 0:
                 finish_done(state, slot, STOP_LIMIT, -1)
                 continue
         if slot.sampler == NULL or (slot.task.command.grammar and slot.matcher == NULL):
@@ -151,7 +151,7 @@ cdef int _can_prepare(const State *state) noexcept nogil:
     for i in range(state.slots.n):
         slot = &state.slots.items[i]
         if slot.state == SLOT_PREFILLING and slot.n_planned and not slot_is_recomputing(slot):
-            if slot.task.command.n_predict == 0 or slot.task.command.flags & TASK_PROMPT_PROBS:
+            if slot.task.command.options.n_predict == 0 or slot.task.command.flags & TASK_PROMPT_PROBS:
                 return 0
             if prompt_end_is_wanted(state, slot):
                 return 0

@@ -27,12 +27,10 @@ cpdef enum:
 
 cdef enum TaskFlag:
     TASK_STREAM = 1          # an event for every token that has text
-    TASK_CACHE_PROMPT = 2
-    TASK_CONTEXT_SHIFT = 4
-    TASK_POST_PROBS = 8      # probabilities of what the sampler left, not of the model's logits
-    TASK_MARKERS = 16        # special tokens that mark calls and thoughts are part of the text
-    TASK_PROMPT_PROBS = 32   # the prompt's tokens are told as well; it is read whole for that
-    TASK_PROGRESS = 64       # an event for every step that prefills some of its prompt
+    TASK_CONTEXT_SHIFT = 2
+    TASK_MARKERS = 4         # special tokens that mark calls and thoughts are part of the text
+    TASK_PROMPT_PROBS = 8    # the prompt's tokens are told as well; it is read whole for that
+    TASK_PROGRESS = 16       # an event for every step that prefills some of its prompt
 
 cpdef enum:
     STOP_NONE = 0
@@ -74,6 +72,19 @@ ctypedef struct RowRun:
     int32_t first              # index in the prompt
     int32_t n_rows
 
+# Options of a request as the engine uses them: options/table.py says what each means, and client/command.pyx copies them
+# by their names. Those of the samplers are in llamad_sampling.
+ctypedef struct TaskOptions:
+    int32_t cache_prompt
+    int32_t n_cache_reuse
+    int32_t id_slot
+    int32_t n_predict
+    int32_t n_discard
+    int32_t t_max_predict_ms
+    int32_t n_indent
+    int32_t n_probs
+    int32_t post_sampling_probs
+
 # Followed by: prompt int32[n_prompt], what the penalties see instead of it int32[n_penalty], bias llamad_bias[n_bias],
 # DRY's breakers int32[n_breakers] (dry_breakers.pyx), stop strings (int32 length, bytes)[n_stop] in n_stop_bytes,
 # RowRun[n_runs], not aligned, in the prompt's order; llamad_adapter_use[n_adapters], likewise.
@@ -87,18 +98,11 @@ ctypedef struct TaskCommand:
     uint64_t grammar           # its number (grammar_api.h); 0: none
     int64_t deadline_us        # on now_us()'s clock; 0: none
     int64_t t_submit_us
-    int64_t t_max_predict_us
     int64_t answer_bytes_max   # about what it may become as JSON; 0: no limit
     int32_t priority           # higher goes first
-    int32_t id_slot            # -1: any
     int32_t n_prompt
     int32_t n_penalty          # -1: the penalties see the prompt itself
-    int32_t n_predict          # -1: no limit, -2: until the context is full
-    int32_t n_keep
-    int32_t n_discard
-    int32_t n_cache_reuse      # fewest tokens of a chunk of an old prompt that is moved; 0: off
-    int32_t n_indent           # a line with less ends the text; 0: none does
-    int32_t n_probs            # top tokens reported with each one sampled
+    int32_t n_keep             # prompt tokens that a shift keeps, those of the system prompt among them; -1: all
     uint32_t flags
     int32_t n_bias
     int32_t n_stop
@@ -107,6 +111,7 @@ ctypedef struct TaskCommand:
     int32_t n_runs
     int32_t n_adapters         # of the set; those of its base come first
     int32_t n_base_adapters
+    TaskOptions options
     llamad_sampling sampling
     char request_id[64]
     char key_name[32]
@@ -166,7 +171,7 @@ ctypedef struct ProgressEvent:
     int64_t t_prompt_us        # since it was admitted
     int32_t n_processed        # prompt tokens in the slot, those from the cache included
 
-# A token and its logprob, or its probability with TASK_POST_PROBS.
+# A token and its logprob, or its probability with post_sampling_probs.
 ctypedef struct TokenProb:
     int32_t id
     float value

@@ -137,21 +137,22 @@ class Watched:
 
     def _cut(self) -> None:
         part, job, task = self._part, self._part.job, self._task
+        options = task.options
         t_us, prompt_us, predict_us = self._times
         self._is_cut = True
         job.engine.abort(part.task_id)
         part.task_id = 0
         data = job.model.vocab.tokenize(self._budget.forced.encode(), False, True)
         forced = memoryview(data).cast("i").tolist()
-        certain = 1.0 if task.post_sampling_probs else 0.0
-        probs: list[TokenProbs] = [(certain, []) for _ in forced] if task.n_probs else []
+        certain = 1.0 if options.post_sampling_probs else 0.0
+        probs: list[TokenProbs] = [(certain, []) for _ in forced] if options.n_probs else []
         n_decoded = len(self._tokens) + len(forced)
         text = self._budget.forced.encode()
         part.on_text(TextEvent(forced, text, n_decoded, t_us, prompt_us, predict_us, probs))
         prompt = task.prompt + self._tokens.tobytes() + data
-        n_left = task.n_predict - n_decoded if task.n_predict >= 0 else task.n_predict
+        n_left = options.n_predict - n_decoded if options.n_predict >= 0 else options.n_predict
         rest = Rest(part, n_decoded, prompt_us, predict_us)
-        if n_left == 0 or (task.n_predict >= 0 and n_left < 0) or len(prompt) // 4 >= job.model.n_ctx_slot:
+        if n_left == 0 or (options.n_predict >= 0 and n_left < 0) or len(prompt) // 4 >= job.model.n_ctx_slot:
             n_slot = part.n_prompt + n_decoded
             rest.on_done(Done(STOP_LIMIT, n_prompt=part.n_prompt, n_slot_tokens=n_slot, t_us=t_us))
             return
@@ -162,7 +163,7 @@ class Watched:
                 # It has already waited in the queue.
                 context=msgspec.structs.replace(task.context, priority=task.context.priority + 1),
                 prompt=prompt,
-                n_predict=n_left,
+                options=msgspec.structs.replace(options, n_predict=n_left),
                 stream=job.generation.stream,
                 grammar=constraint.grammar if constraint is not None else task.grammar,
                 group=0,

@@ -16,9 +16,9 @@ from llamad.api.request.constraints import ConstraintSource
 from llamad.api.request.errors import bad
 from llamad.api.request.parse import UINT32_MAX
 from llamad.api.request.triggers import shown_triggers
+from llamad.client.command import packed_biases
 from llamad.options.table import FIELDS, Options, names_of
 from llamad.options.values import Biases, LogitBias
-from llamad.protocol.command import packed_biases
 from llamad.protocol.messages import PROB_JSON_BYTES
 from llamad.protocol.model_info import ModelInfo
 from llamad.protocol.sampling_params import Sampling

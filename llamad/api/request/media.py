@@ -17,9 +17,9 @@ from llamad.api.request import checks
 from llamad.api.request.errors import ApiError, bad
 from llamad.api.request.prompt import Built, Prompt, PromptObject, Prompts
 from llamad.api.request.text_limits import limited
+from llamad.client.command import packed_run
 from llamad.media.sources.errors import SourceError
 from llamad.media.sources.text_images import may_hold_images, split_text
-from llamad.protocol.command import packed_run
 from llamad.protocol.control_messages import MediaRun
 from llamad.protocol.model_info import Model
 

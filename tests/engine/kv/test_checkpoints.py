@@ -101,7 +101,7 @@ def test_one_that_has_no_room_is_not_made():
 
 
 @pytest.mark.parametrize(
-    ("mine", "other"), [({"owner": 1}, {"owner": 2}), ({"adapter_set": 1}, {}), ({}, {"cache_prompt": False})]
+    ("mine", "other"), [({"owner": 1}, {"owner": 2}), ({"number": 1}, {}), ({}, {"cache_prompt": False})]
 )
 def test_they_belong_to_a_key_and_to_adapters(mine, other):
     with harness(cache_bytes=MANY) as h:

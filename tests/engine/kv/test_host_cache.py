@@ -146,7 +146,7 @@ def test_an_entry_that_is_wanted_stays_when_another_needs_its_place():
     [
         ({"owner": 1}, {"owner": 2}),
         ({"owner": 1}, {}),
-        ({"adapter_set": 1}, {"adapter_set": 2}),
+        ({"number": 1}, {"number": 2}),
         ({}, {"cache_prompt": False}),
     ],
 )

@@ -11,6 +11,7 @@ from support.hosted_model import Hosted, Sink
 from support.models.tiny_kv_models import KINDS, write_model
 
 from llamad.client.task import RequestContext, Task
+from llamad.options.table import Options
 
 # So that rounding, which depends on the shapes of the batches, changes no token.
 EXACT = ("-fa", "off", "-ctk", "f32", "-ctv", "f32")
@@ -30,7 +31,9 @@ async def write(h, k):
     sink = Sink()
     prompt = struct.pack(f"<{len(PROMPTS[k])}i", *PROMPTS[k])
     drawn = sampling(["temperature"], temperature=0.8, seed=k + 1)
-    h.engine.submit(Task(RequestContext("exact"), prompt, drawn, n_predict=N_PREDICT, stream=True), sink)
+    h.engine.submit(
+        Task(RequestContext("exact"), prompt, drawn, Options(n_predict=N_PREDICT), stream=True), sink
+    )
     done = await sink.done
     assert done.n_decoded == N_PREDICT or sink.tokens[-1] == EOS
     return sink.tokens

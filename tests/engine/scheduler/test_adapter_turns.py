@@ -7,8 +7,8 @@ import pytest
 from llamad.engine.testing.fake import Fake
 from tests.support.engine_harness import Harness
 
-ALONE = {"adapter_set": 7, "adapters": [(1, 0.5)]}
-OTHER = {"adapter_set": 8, "adapters": [(2, 1.0)]}
+ALONE = {"number": 7, "uses": ((1, 0.5),)}
+OTHER = {"number": 8, "uses": ((2, 1.0),)}
 
 
 def of_turns(h: Harness) -> list[frozenset[int]]:
@@ -76,13 +76,13 @@ def test_a_failed_decode_leaves_no_adapters_behind():
 
 def activated(n_base: int, base: dict | None = None) -> dict:
     """An activated adapter beside the base's, from this token of the prompt on."""
-    base = base or {"adapter_set": 0, "adapters": []}
+    base = base or {"number": 0, "uses": ()}
     return {
-        "adapter_set": 9 + base["adapter_set"],
-        "adapters": [*base["adapters"], (3, 1.0)],
-        "base_set": base["adapter_set"],
+        "number": 9 + base["number"],
+        "uses": (*base["uses"], (3, 1.0)),
+        "base": base["number"],
         "n_base": n_base,
-        "n_base_adapters": len(base["adapters"]),
+        "n_base_uses": len(base["uses"]),
     }
 
 

@@ -1,14 +1,16 @@
 """Rows of an image beside other slots on a GPU: tokens that are decoded for a batch's shape alone, and removed again,
 keep away from a slot that is within an image."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from support.engine_harness import Harness
 
+from llamad.client.command import packed_run
 from llamad.client.events import Done, Failed
 from llamad.engine.testing.fake import Fake
 from llamad.protocol.blobs import Blob
-from llamad.protocol.command import packed_run
 from llamad.protocol.messages import FAILURE_LOST
 from llamad.protocol.row_ids import row_ids
 
@@ -29,7 +31,7 @@ class MediaHarness(Harness):
         ids = first + row_ids(name, 0, N_ROWS, N_POS if is_grid else N_ROWS, False)
         ids += self.vocab.tokenize(after, False, True)
         run = packed_run(self.blob.id, 0, len(rows) if is_grid else -1, len(first) // 4, N_ROWS)
-        return self.submit(ids=ids, runs=run, **options)
+        return self.submit(ids=ids, rows=SimpleNamespace(packed=run), **options)
 
     def check_cells(self) -> None:
         for slot in range(self.n_slots):

@@ -74,8 +74,8 @@ def test_cache_prompt_false_reads_everything_again():
 
 def test_another_adapter_set_does_not_share_a_cache():
     with Harness(Fake(script=b"x")) as h:
-        h.wait(h.submit(b"same prompt", adapter_set=1))
-        other = h.submit(b"same prompt", adapter_set=2)
+        h.wait(h.submit(b"same prompt", number=1))
+        other = h.submit(b"same prompt", number=2)
         h.wait(other)
         assert h.n_cached(other) == 0
 
@@ -340,7 +340,7 @@ def test_a_model_that_cannot_shift_ends_at_the_context():
 def test_t_max_predict_stops_at_a_new_line_only():
     fake = Fake(script=b"abcdef\nghijkl\n" * 50, decode_us=2000)
     with Harness(fake) as h:
-        task = h.submit(b"x", t_max_predict_us=20_000)
+        task = h.submit(b"x", t_max_predict_ms=20)
         h.wait(task)
         assert h.end(task).stop_type == STOP_LIMIT
         assert h.end(task).has_new_line is True

@@ -11,7 +11,6 @@ from llamad.engine.kv.checkpoints cimport list_cut
 from llamad.engine.kv.shared_cells cimport shared_cut, shared_with_any
 from llamad.engine.kv.slots cimport Slot, Slots, common_prefix, slot_common, slot_set_pending
 from llamad.engine.kv.task_queue cimport Task
-from llamad.protocol.messages cimport TASK_CACHE_PROMPT
 
 ctypedef struct Walk:
     int32_t n_held           # tokens of the prompt that the slot holds, in order
@@ -23,7 +22,7 @@ ctypedef struct Walk:
 cdef int _can_reuse(Slots *slots, const Slot *slot, const Task *task, int32_t n) noexcept nogil:
     """Return whether the memory can move what is after the slot's first n tokens. A sliding window must have all of
     it."""
-    if task.command.n_cache_reuse <= 0 or not task.command.flags & TASK_CACHE_PROMPT or n == 0:
+    if task.command.options.n_cache_reuse <= 0 or not task.command.options.cache_prompt or n == 0:
         return 0
     if slot.adapters.set != task.command.adapters.set or slot.adapters.n_base or task.command.adapters.n_base:
         return 0  # a moved chunk must have been computed with the same adapters
@@ -35,7 +34,7 @@ cdef int _can_reuse(Slots *slots, const Slot *slot, const Task *task, int32_t n)
 
 
 cdef void _next_chunk(Walk *walk, const Slot *slot, const Task *task) noexcept nogil:
-    cdef int32_t n_least = task.command.n_cache_reuse, n_left = task.command.n_prompt - 1 - walk.n_held
+    cdef int32_t n_least = task.command.options.n_cache_reuse, n_left = task.command.n_prompt - 1 - walk.n_held
     walk.n_chunk = 0
     while slot.n_tokens - walk.at >= n_least and n_left >= n_least and walk.work < REUSE_WORK_MAX:
         walk.n_chunk = common_prefix(slot.tokens + walk.at, task.prompt + walk.n_held,

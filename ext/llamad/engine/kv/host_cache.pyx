@@ -15,7 +15,6 @@ from llamad.engine.kv.checkpoints cimport list_cut, list_free, list_init, list_r
 from llamad.engine.kv.slots cimport Slot, Slots, common_prefix, slot_clear
 from llamad.engine.kv.task_queue cimport Task
 from llamad.protocol.blobs cimport pages_close, pages_open
-from llamad.protocol.messages cimport TASK_CACHE_PROMPT
 from llamad.protocol.row_ids cimport ids_positions, run_floor
 
 cdef enum:
@@ -86,7 +85,7 @@ cdef int32_t cache_find(const Cache *cache, const Slots *slots, const Task *task
     cdef int32_t n, n_best = 0, n_prompt = task.command.n_prompt - 1
     cdef uint64_t hash
     cdef int64_t i
-    if cache.n_entries == 0 or n_prompt < CACHE_TOKENS_MIN or not task.command.flags & TASK_CACHE_PROMPT:
+    if cache.n_entries == 0 or n_prompt < CACHE_TOKENS_MIN or not task.command.options.cache_prompt:
         return 0
     hash = _hash(task.prompt)
     for i in range(cache.n_entries):

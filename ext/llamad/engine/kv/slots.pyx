@@ -16,7 +16,6 @@ from llamad.base.function_table cimport llamad_table
 from llamad.engine.kv.task_queue cimport Task
 from llamad.tokenizer.detokenizer cimport text_clear, text_free, text_init
 from llamad.protocol.adapter_span cimport span_common
-from llamad.protocol.messages cimport TASK_CACHE_PROMPT, TASK_POST_PROBS
 from llamad.protocol.row_ids cimport ids_positions, run_floor
 
 cdef enum:
@@ -109,7 +108,7 @@ cdef int32_t _common(const Slot *slot, const Task *task, int32_t n_held) noexcep
     cdef int32_t n
     if not may_use(slot, task.command.owner):
         return 0
-    if not task.command.flags & TASK_CACHE_PROMPT and (task.command.group == 0 or slot.group != task.command.group):
+    if not task.command.options.cache_prompt and (task.command.group == 0 or slot.group != task.command.group):
         return 0
     n = span_common(&slot.adapters, &task.command.adapters, min(n_held, task.command.n_prompt))
     return run_floor(task.prompt, common_prefix(slot.tokens, task.prompt, n), task.command.n_prompt)
@@ -135,8 +134,8 @@ cdef Slot *slots_choose(Slots *slots, const Task *task) noexcept nogil:
     cdef Slot *oldest = NULL
     cdef Slot *own = NULL
     cdef int32_t i, n, n_best = 0, n_beside = 0, n_own = -1, n_oldest = 0, is_own
-    if task.command.id_slot >= 0:
-        slot = &slots.items[task.command.id_slot]
+    if task.command.options.id_slot >= 0:
+        slot = &slots.items[task.command.options.id_slot]
         return slot if slot.state == SLOT_IDLE and not slot.is_awaited else NULL
     for i in range(slots.n):
         slot = &slots.items[i]
@@ -268,7 +267,7 @@ cdef void slot_take(Slots *slots, Slot *slot, Task *task) noexcept nogil:
     slot.n_planned = 0
     slot.t_admit_us = now_us()
     text_clear(&slot.text)
-    probs_begin(&slot.probs, task.command.n_probs, (task.command.flags & TASK_POST_PROBS) != 0)
+    probs_begin(&slot.probs, task.command.options.n_probs, task.command.options.post_sampling_probs != 0)
 
 
 cdef void slot_release(Slots *slots, Slot *slot) noexcept nogil:
@@ -324,7 +323,7 @@ cdef int32_t slot_discard(Slots *slots, const Slot *slot, int32_t n_keep) noexce
     Changes nothing.
 
     Only cells that belong to this slot alone may move, so tokens that other slots share are dropped too."""
-    cdef int32_t n_left = slot.n_tokens - n_keep, n_discard = slot.task.command.n_discard
+    cdef int32_t n_left = slot.n_tokens - n_keep, n_discard = slot.task.command.options.n_discard
     if slots.group_n > 1 or slot.n_tokens <= 4 or slot_has_rows(slots, slot) or not slots.table.can_shift(slots.ctx):
         return 0
     n_discard = min(n_discard, n_left - 1) if n_discard > 0 else n_left // 2

@@ -22,7 +22,6 @@ from llamad.engine.kv.task_queue cimport Task
 from llamad.engine.prefix.copying cimport prefix_copy, prefix_copy_gain, prefix_copy_reaches
 from llamad.engine.prefix.prompt_ends cimport prompt_end_row
 from llamad.engine.state.engine_state cimport State
-from llamad.protocol.messages cimport TASK_CACHE_PROMPT
 from llamad.protocol.row_ids cimport run_floor
 
 
@@ -59,7 +58,7 @@ cdef int prefix_should_wait(State *state, Task *task) noexcept nogil:
     cdef int32_t i, n, n_held = 0, n_best = 0
     cdef uint64_t id = 0
     task.held_n = 0
-    if not slots.can_share or slots.group_n > 1 or not task.command.flags & TASK_CACHE_PROMPT:
+    if not slots.can_share or slots.group_n > 1 or not task.command.options.cache_prompt:
         return 0
     for i in range(slots.n):
         slot = &slots.items[i]

@@ -1,6 +1,7 @@
-# A task as it crosses the ring, but for what each request has for itself.
+# A task as it crosses the ring, but for its id.
 from llamad.protocol.messages cimport TaskCommand
 
 cdef class Command:
     cdef TaskCommand head
+    cdef bytes prompt
     cdef bytes tail           # what follows the prompt in the record
