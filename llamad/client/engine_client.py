@@ -298,19 +298,7 @@ class EngineClient:
         # Keeps the blob alive until the engine has answered, even after a cancellation.
         self._actions[action_id] = (future, action)
         self._send(
-            lambda port: port.act(
-                action_id,
-                action.kind,
-                action.slot,
-                action.blob.id if action.blob is not None else 0,
-                nowait=action.nowait,
-                owner=action.owner,
-                n_bytes=action.n_bytes or (action.blob.size if action.blob is not None else 0),
-                n_tokens=action.n_tokens,
-                n_keep=action.n_keep,
-                n_discard=action.n_discard,
-                adapters=action.adapters,
-            ),
+            lambda port: port.act(action_id, action),
             lambda: self._acted(action_id, Acted(RESULT_FAILED)),
         )
         try:

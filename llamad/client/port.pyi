@@ -1,5 +1,6 @@
 from typing import Any
 
+from llamad.client.action import Action
 from llamad.client.command import Command
 from llamad.client.events import SlotCounts
 from llamad.protocol.channel import Link
@@ -16,21 +17,7 @@ class Port:
     def abort(self, id: int) -> bool: ...
     def pause(self, id: int) -> bool: ...
     def resume(self, id: int) -> bool: ...
-    def act(
-        self,
-        id: int,
-        kind: int,
-        slot: int,
-        blob: int,
-        *,
-        nowait: bool,
-        owner: int = 0,
-        n_bytes: int = 0,
-        n_tokens: int = 0,
-        n_keep: int = 0,
-        n_discard: int = 0,
-        adapters: tuple[int, int, int] = (0, 0, 0),
-    ) -> bool: ...
+    def act(self, id: int, action: Action) -> bool: ...
     def forget(self, adapter: int) -> bool: ...
     def stop(self) -> bool: ...
     def poll(self) -> list[tuple[int, int, Any]]: ...

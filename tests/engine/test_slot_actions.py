@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from support.engine_harness import Harness
 from support.states.slot_actions import PROMPT, SIZE, counted, fill, restore, save, tokens_of, told
 
+from llamad.client.action import Action
 from llamad.client.events import Admitted
 from llamad.engine.testing.fake import Fake
 from llamad.protocol.blobs import Blob
@@ -268,7 +269,7 @@ def test_there_is_no_such_slot():
     with Harness(Fake(), n_slots=2) as h:
         for slot in (-1, 2, 2**31 - 1):
             with pytest.raises(ValueError, match="no such slot"):
-                h.port.act(99, ACTION_ERASE, slot, 0, nowait=False)
+                h.port.act(99, Action(ACTION_ERASE, slot))
 
 
 # --- a cache that all slots share ---------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import time
 from collections import defaultdict
 from types import SimpleNamespace
 
+from llamad.client.action import Action
 from llamad.client.adapters import AdapterSet
 from llamad.client.command import Command
 from llamad.client.events import Acted, Admitted, Done, Failed
@@ -148,10 +149,8 @@ class Harness:
         self.next_id += 1
         self.acted[action_id] = None
         self.blobs[action_id] = blob
-        if blob is not None:
-            options["n_bytes"] = blob.size
-        blob_id = blob.id if blob is not None else 0
-        while not self.port.act(action_id, kind, slot, blob_id, nowait=nowait, **options):
+        action = Action(kind, slot, blob, nowait, **options)
+        while not self.port.act(action_id, action):
             self.collect()
         return action_id
 

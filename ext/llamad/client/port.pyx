@@ -13,6 +13,7 @@ from llamad.client.events import Acted, Admitted, Done, Failed, Progress, Prompt
 from llamad.base.system cimport copy_once, load_int, load_time, now_us, store_int, take_time, wake_clear, wake_send
 from llamad.client.command cimport Command
 from llamad.client.text_event cimport TextEvent as Text
+from llamad.protocol.adapter_span cimport AdapterSpan
 from llamad.protocol.board cimport SlotView, Stats
 from llamad.protocol.channel cimport Channel, Link
 from llamad.protocol.messages cimport (
@@ -120,10 +121,12 @@ cdef class Port:
     def resume(self, id: int) -> bool:
         return self._send_ref(COMMAND_RESUME, id)
 
-    def act(self, id: int, kind: int, slot: int, blob: int, *, nowait: bool, owner: int = 0, n_bytes: int = 0,
-            n_tokens: int = 0, n_keep: int = 0, n_discard: int = 0, adapters: tuple[int, int, int] = (0, 0, 0)) -> bool:
-        """An action on a slot (messages.pxd), answered by exactly one event. Keep the blob until then."""
+    def act(self, id: int, action) -> bool:
+        """Send an Action (client/action.py), which is answered by exactly one event. Keep its blob until then."""
         cdef ActionCommand *command
+        cdef int32_t slot = action.slot
+        cdef AdapterSpan adapters
+        adapters.set, adapters.base, adapters.n_base = action.adapters
         if not 0 <= slot < self.channel.n_slots:
             raise ValueError("there is no such slot")
         command = <ActionCommand *>ring_reserve(&self.channel.commands, COMMAND_ACTION, sizeof(ActionCommand))
@@ -131,16 +134,17 @@ cdef class Port:
             return False
         memset(command, 0, sizeof(ActionCommand))
         command.id = id
-        command.kind = kind
+        command.kind = action.kind
         command.slot = slot
-        command.blob = blob
-        command.n_bytes = n_bytes
-        command.owner = owner
-        command.nowait = nowait
-        command.n_tokens = n_tokens
-        command.n_keep = n_keep
-        command.n_discard = n_discard
-        command.adapters.set, command.adapters.base, command.adapters.n_base = adapters
+        if action.blob is not None:
+            command.blob = action.blob.id
+            command.n_bytes = action.n_bytes or action.blob.size
+        command.owner = action.owner
+        command.nowait = action.nowait
+        command.n_tokens = action.n_tokens
+        command.n_keep = action.n_keep
+        command.n_discard = action.n_discard
+        command.adapters = adapters
         ring_commit(&self.channel.commands)
         wake_send(self.channel.command_fd)
         return True
