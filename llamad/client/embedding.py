@@ -17,7 +17,7 @@ from llamad.base.fair_count import share_of
 from llamad.client.adapters import Use
 from llamad.client.control import Asking
 from llamad.client.media_embeddings import MediaEmbeddings
-from llamad.protocol.blobs import Blob
+from llamad.protocol.blobs import Arena, Blob
 from llamad.protocol.control_messages import MediaRun
 from llamad.protocol.errors import ComputeFailed, EngineEnded, Stopped
 from llamad.protocol.model_info import Embeddings, VectorCounts, VectorInfo
@@ -84,8 +84,11 @@ class Job:
 class Embedder:
     """`n_jobs` counts requests waiting or being computed."""
 
-    def __init__(self, info: VectorInfo, *, jobs_max: int, n_pack: int, n_texts_max: int) -> None:
+    def __init__(
+        self, info: VectorInfo, *, jobs_max: int, n_pack: int, n_texts_max: int, arena: Arena | None = None
+    ) -> None:
         self.info = info
+        self._arena = arena  # where engines map the texts and vectors of a batch
         self.jobs_max = jobs_max
         self.counts = VectorCounts()
         self.n_pack = n_pack  # tokens and texts of one batch
@@ -210,7 +213,7 @@ class Embedder:
         lengths = [len(text) // 4 for text in texts]
         n_rows = sum(lengths) if self.info.pooling == "none" else len(texts)
         try:
-            blob = Blob(4 * (sum(lengths) + n_rows * self.info.n_out))
+            blob = Blob(4 * (sum(lengths) + n_rows * self.info.n_out), self._arena)
             blob.size = blob.capacity
             memoryview(blob)[: 4 * sum(lengths)] = b"".join(texts)
             self._t_sent = time.monotonic()

@@ -16,7 +16,7 @@ from llamad.client.action import Action
 from llamad.client.adapters import Adapters, UnknownAdapter
 from llamad.client.engine_client import EngineClient
 from llamad.client.events import Acted
-from llamad.protocol.blobs import Blob
+from llamad.protocol.blobs import Arena, Blob
 from llamad.protocol.messages import (
     ACTION_ERASE,
     ACTION_LOOK,
@@ -80,7 +80,7 @@ class SlotTokens(msgspec.Struct, frozen=True):
 
 
 class States:
-    """`layout` is None if states cannot be saved; `refusal` says why."""
+    """`layout` is None if states cannot be saved; `refusal` says why. States lie in `arena`, where engines map them."""
 
     def __init__(
         self,
@@ -91,8 +91,10 @@ class States:
         n_vocab: int,
         n_ctx: int,
         adapters: Adapters | None = None,
+        arena: Arena | None = None,
     ) -> None:
         self.layout = layout
+        self.arena = arena
         self.refusal = refusal
         self.n_ctx = n_ctx  # of one slot
         self._engine = engine
@@ -112,7 +114,7 @@ class States:
         layout = self._known()
         n_bytes = layout.bytes(self._n_tokens(slot))
         for n_try in range(N_TRIES + 1):
-            blob = await self.work(lambda: _ready_blob(n_bytes + len(LORA) + DIGEST_BYTES))  # noqa: B023  (awaited at once)
+            blob = await self.work(lambda: _ready_blob(n_bytes + len(LORA) + DIGEST_BYTES, self.arena))  # noqa: B023  (awaited at once)
             acted = await self._act(Action(ACTION_SAVE, slot, blob, nowait, owner))
             if acted.result != RESULT_TOO_SMALL and acted.n_bytes <= n_bytes:
                 self._sign(blob, acted)
@@ -201,7 +203,7 @@ class States:
         return await self._tokens(ACTION_LOOK, slot, False, owner)
 
     async def _tokens(self, kind: int, slot: int, nowait: bool, owner: int) -> SlotTokens:
-        blob = Blob(4 * self.n_ctx)
+        blob = Blob(4 * self.n_ctx, self.arena)
         acted = await self._act(Action(kind, slot, blob, nowait, owner))
         if blob.size <= 4 * TOKENS_INLINE_MAX:
             tokens = _token_list(blob)
@@ -248,8 +250,8 @@ def _token_list(blob: Blob) -> list[int]:
     return [max(token, -1) for token in memoryview(blob).cast("i")]
 
 
-def _ready_blob(n_bytes: int) -> Blob:
-    blob = Blob(n_bytes)
+def _ready_blob(n_bytes: int, arena: Arena | None) -> Blob:
+    blob = Blob(n_bytes, arena)
     blob.touch()
     return blob
 

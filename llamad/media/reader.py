@@ -21,7 +21,7 @@ from llamad.media.child import Child, ChildError
 from llamad.media.decoders import N_PROCESSES, Decoders
 from llamad.media.encoding import Encoding
 from llamad.media.messages import Decode, Encode, Encoded, Open, Opened, Pixels, Refused
-from llamad.protocol.blobs import Blob
+from llamad.protocol.blobs import Arena, Blob
 
 ENCODER = "llamad.media.encoder"
 HASH_INLINE_MAX = 1 << 20
@@ -59,10 +59,12 @@ class Making:
 
 
 class MediaReader:
-    """Reads images and sounds for one model. open() raises ProjectorError, read() raises MediaError."""
+    """Reads images and sounds for one model, whose engines map the embeddings in `arena`. open() raises ProjectorError,
+    read() raises MediaError."""
 
-    def __init__(self, request: Open, limits: Limits) -> None:
+    def __init__(self, request: Open, limits: Limits, arena: Arena | None = None) -> None:
         self._limits = limits
+        self._arena = arena
         self._decoders = Decoders()
         self._to_bytes = msgspec.msgpack.Encoder()
         self._encoder = Child(ENCODER, self._to_bytes.encode(request), self._on_open)
@@ -186,7 +188,7 @@ class MediaReader:
             raise MediaError(
                 f"becomes {n_longest} tokens that must be decoded in one batch; start the server with -ub {n_longest}"
             )
-        blob = Blob(n_bytes)
+        blob = Blob(n_bytes, self._arena)
         blob.size = n_bytes
         os.preadv(rows, [blob], 0)
         encoding = Encoding(digest, encoded.pieces, blob, self.info.n_row)

@@ -18,6 +18,7 @@ from llamad.flags.settings import ModelSettings
 from llamad.models import stalls
 from llamad.models.adapter_loading import AdapterLoading
 from llamad.models.projector import make_reader
+from llamad.protocol.blobs import Arena
 from llamad.protocol.channel import Descriptors, Link
 from llamad.protocol.control_messages import Loaded, Ready
 from llamad.protocol.errors import Stopped
@@ -42,15 +43,16 @@ def states_layout(settings: ModelSettings, ready: Ready) -> tuple[Layout | None,
 
 class Connections:
     """`model`, `engine` (if it generates) and `embedder` (if the flags enable it) are set from the first engine on, and
-    stay. Raises OSError for a trace that cannot be written."""
+    stay. Its engines, one after another, map the blobs of `arena`. Raises OSError for a trace that cannot be written."""
 
-    def __init__(self, settings: ModelSettings) -> None:
+    def __init__(self, settings: ModelSettings, arena: Arena) -> None:
         self.settings = settings
+        self.arena = arena
         self.model: Model | None = None
         self.engine: EngineClient | None = None
         self.states: States | None = None  # if the flags enable them
         self.embedder: Embedder | None = None
-        self.media = make_reader(settings) if not settings.is_remote else None
+        self.media = make_reader(settings, arena) if not settings.is_remote else None
         self.adapters = Adapters(settings.lora, not settings.lora_init_without_apply)
         self.loading = AdapterLoading(settings, self.adapters)
         # Opened now, so that a wrong path fails at start-up and not at the first request.
@@ -94,6 +96,7 @@ class Connections:
                 jobs_max=self.settings.n_parallel + self.settings.queue_max,
                 n_pack=n_pack,
                 n_texts_max=n_texts_max,
+                arena=self.arena,
             )
         assert self.model is not None
         self.embedder.connect(control, self.model.vocab)
@@ -113,6 +116,7 @@ class Connections:
                 n_vocab=model.info.n_vocab,
                 n_ctx=model.n_ctx_slot,
                 adapters=self.adapters,
+                arena=self.arena,
             )
         else:
             self.states.layout, self.states.refusal = layout, refusal

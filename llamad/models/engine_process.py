@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import llamad
 from llamad.protocol import process
-from llamad.protocol.blobs import arena_fd
+from llamad.protocol.blobs import Arena
 from llamad.protocol.channel import Descriptors
 
 if TYPE_CHECKING:
@@ -47,10 +47,11 @@ def environment() -> dict[str, str]:
 
 
 class EngineProcess:
-    """A process without a model until begin(). Raises OSError where the system has no more processes, descriptors or
-    shared memory."""
+    """A process without a model until begin(). Its engine can map the blobs of `arena`, which outlives it. Raises
+    OSError if the system has no more processes, descriptors or shared memory."""
 
-    def __init__(self) -> None:
+    def __init__(self, arena: Arena | None = None) -> None:
+        self.arena = arena or Arena()
         self._socket, theirs = socket.socketpair()
         opened = [self._socket.detach(), theirs.detach()]
         try:
@@ -106,7 +107,7 @@ class EngineProcess:
         channel = self.descriptors
         copies: list[int] = []
         try:
-            for fd in (control, channel.memory, channel.command, channel.event, arena_fd(), log_fd):
+            for fd in (control, channel.memory, channel.command, channel.event, self.arena.fd, log_fd):
                 copies.append(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, FIRST_SAFE_FD))
             return self._posix_spawn(copies[:-1], copies[-1])
         finally:

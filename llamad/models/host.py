@@ -26,6 +26,7 @@ from llamad.models.model_download import ModelDownload
 from llamad.models.projector import make_reader
 from llamad.models.restarts import Restarts
 from llamad.models.rpc_wait import reach
+from llamad.protocol.blobs import Arena
 from llamad.protocol.control_messages import (
     FromEngine,
     Loaded,
@@ -61,7 +62,7 @@ class Host(Connections):
     """`state` says whether an engine serves. `settings` have the paths of the model's files once they are there."""
 
     def __init__(self, settings: ModelSettings, process: EngineProcess | None = None) -> None:
-        super().__init__(settings)
+        super().__init__(settings, process.arena if process is not None else Arena())
         if settings.model_url is not None:  # the model's name meanwhile
             name = settings.model_url.partition("?")[0].rpartition("/")[2]
             self.settings = msgspec.structs.replace(settings, model=name)
@@ -172,7 +173,7 @@ class Host(Connections):
                     self.fail(str(error))
                 return False
             self._fetching = None
-            self.media = make_reader(self.settings)
+            self.media = make_reader(self.settings, self.arena)
         return True
 
     async def _reach_workers(self) -> bool:
@@ -227,7 +228,7 @@ class Host(Connections):
         LoadError, OSError."""
         process = self._process
         if process is None:
-            self._process = process = EngineProcess()
+            self._process = process = EngineProcess(self.arena)
         if not process.has_begun:
             process.begin(self.settings, self._kept)
         self._inbox = asyncio.Queue()
@@ -388,15 +389,20 @@ class Host(Connections):
             self._process.kill(reason)
 
     async def _watch(self, process: EngineProcess) -> None:
-        """End an engine that has work and does not get on with it."""
+        """End an engine that has work and makes no progress."""
+        t_last, seen = time.monotonic(), 0.0
         while True:
             await asyncio.sleep(WATCH_SECONDS)
+            now = time.monotonic()
             silent, limit = self.silence()
-            if silent > limit:
-                process.kill(f"it hangs: it has had work for {silent:.0f} s and finished no step")
+            # If this process was stopped, too (a paused container or machine), the engine was not silent all the time.
+            seen = min(silent, seen + min(now - t_last, WATCH_SECONDS))
+            t_last = now
+            if seen > limit:
+                process.kill(f"it hangs: it has had work for {seen:.0f} s and finished no step")
 
     @property
     def is_stuck(self) -> bool:
-        """An engine hangs and could not be ended either."""
+        """Return whether an engine hangs and could not be ended either."""
         silent, limit = self.silence()
         return silent > limit + END_SECONDS

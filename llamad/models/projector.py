@@ -14,6 +14,7 @@ from llamad.flags.settings import ModelSettings
 
 if TYPE_CHECKING:
     from llamad.media.reader import MediaReader
+    from llamad.protocol.blobs import Arena
 
 log = logging.getLogger("llamad")
 
@@ -54,7 +55,7 @@ def _beside(model: str) -> str | None:
     return None
 
 
-def make_reader(settings: ModelSettings) -> MediaReader | None:
+def make_reader(settings: ModelSettings, arena: Arena) -> MediaReader | None:
     """None: the model reads text only."""
     if settings.mmproj is None:
         return None
@@ -77,4 +78,4 @@ def make_reader(settings: ModelSettings) -> MediaReader | None:
         tokens_max=TOKENS_MAX,
         cache_bytes=settings.media_cache_bytes,
     )
-    return MediaReader(wanted, limits)
+    return MediaReader(wanted, limits, arena)

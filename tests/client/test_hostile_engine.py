@@ -14,7 +14,7 @@ from support.live_daemon import Live, engines
 
 from llamad.base import sealed_memory
 from llamad.client.port import ChannelBroken, Port
-from llamad.protocol.blobs import Blob, arena_fd
+from llamad.protocol.blobs import Arena, Blob
 from llamad.protocol.channel import Descriptors, Link
 from llamad.protocol.messages import EVENT_ADMITTED, EVENT_TEXT
 
@@ -193,14 +193,15 @@ def test_counts_that_change_while_the_front_reads(engine):
 @pytest.mark.parametrize("name", ["llamad-channel", "llamad-blobs"])
 def test_shared_memory_cannot_be_cut(engine, name):
     """A front that had mapped it would end by SIGBUS."""
-    fd = engine.descriptors.memory if name == "llamad-channel" else arena_fd()
+    arena = Arena()
+    fd = engine.descriptors.memory if name == "llamad-channel" else arena.fd
     n_bytes = os.fstat(fd).st_size
     for n in (0, n_bytes - PAGE, n_bytes + PAGE):
         with pytest.raises(PermissionError):
             os.ftruncate(fd, n)
     with pytest.raises(PermissionError):
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE)
-    blob = Blob(PAGE)
+    blob = Blob(PAGE, arena)
     blob.size = PAGE
     memoryview(blob)[:] = bytes(PAGE)
     assert len(engine.front().slots()) == SHAPE["n_slots"]

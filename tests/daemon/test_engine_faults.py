@@ -9,6 +9,7 @@ import re
 import resource
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,23 @@ ENDS: dict[str, tuple[Callable[[Live, Faults], None], str]] = {
     "memory": (no_more_memory, "the model's engine ended"),
     "lost": (by_fault("lost"), "llama.cpp's context was lost and could not be made again"),
 }
+
+
+def test_a_pause_of_all_processes_is_no_hang(server: Live) -> None:
+    """As a paused container or virtual machine has it: the engine had work all the time, but could not do it."""
+    stream = Stream(server)
+    until(lambda: len(stream.events) > 2, "the stream did not begin")
+    before = engines(server.process.pid)
+    for pid in (*before, server.process.pid):
+        os.kill(pid, signal.SIGSTOP)
+    time.sleep(3)
+    server.signal(signal.SIGCONT)
+    time.sleep(0.1)  # the front looks at the engine before that goes on
+    for pid in before:
+        os.kill(pid, signal.SIGCONT)
+    n_events = len(stream.events)
+    until(lambda: len(stream.events) > n_events, "the stream did not go on")
+    assert engines(server.process.pid) == before
 
 
 @pytest.mark.parametrize("kind", ENDS)

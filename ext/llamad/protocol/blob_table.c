@@ -16,7 +16,6 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static llamad_blob *first;
 static uint64_t next_id = PLACE;
-static int arena = -1;
 
 static uint8_t *mapped(size_t n, int flags, int fd, uint64_t offset) {
     void *pages = mmap(NULL, n ? n : 1, PROT_READ | PROT_WRITE, flags, fd, (off_t) offset);
@@ -41,20 +40,22 @@ uint8_t *llamad_pages_open(size_t n) {
 typedef struct {
     uint8_t *pages;
     size_t n;
-    int fd; // of the arena, where the pages are to leave that, too; else -1
+    int arena; // that the pages must leave, too; else -1
     uint64_t offset;
 } going;
 
 static void let_go(going it) {
     munmap(it.pages, it.n ? it.n : 1);
-    if (it.fd >= 0 && it.n) {
-        (void) fallocate(it.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t) it.offset, (off_t) it.n);
+    if (it.arena >= 0 && it.n) {
+        (void) fallocate(it.arena, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t) it.offset, (off_t) it.n);
     }
 }
 
 static void *run_let_go(void *arg) {
-    let_go(*(going *) arg);
-    free(arg);
+    going *it = (going *) arg;
+    let_go(*it);
+    if (it->arena >= 0) close(it->arena);
+    free(it);
     return NULL;
 }
 
@@ -64,9 +65,12 @@ static void let_go_soon(going it) {
     going *copy = it.n >= LARGE ? (going *) malloc(sizeof *copy) : NULL;
     if (copy) {
         *copy = it;
+        // The arena itself may be closed before the thread comes to it.
+        if (it.arena >= 0) copy->arena = fcntl(it.arena, F_DUPFD_CLOEXEC, 0);
         pthread_attr_init(&detached);
         pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
         if (pthread_create(&thread, &detached, run_let_go, copy) == 0) return;
+        if (copy->arena >= 0) close(copy->arena);
         free(copy);
     }
     let_go(it);
@@ -74,20 +78,15 @@ static void let_go_soon(going it) {
 
 void llamad_pages_close(uint8_t *pages, size_t n) { let_go_soon((going){pages, n, -1, 0}); }
 
-int llamad_arena(void) {
-    pthread_mutex_lock(&lock);
-    if (arena < 0) {
-        int fd = memfd_create("llamad-blobs", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-        // Sealed, because an engine has the descriptor: cut to nothing, the file would end the front by SIGBUS.
-        if (fd >= 0 && (ftruncate(fd, ARENA_BYTES) != 0 ||
-                        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)) {
-            close(fd);
-            fd = -1;
-        }
-        arena = fd;
+int llamad_arena_open(void) {
+    int fd = memfd_create("llamad-blobs", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    // Sealed, because an engine has the descriptor: if it cut the file, the front would end by SIGBUS.
+    if (fd >= 0 &&
+        (ftruncate(fd, ARENA_BYTES) != 0 || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)) {
+        close(fd);
+        fd = -1;
     }
-    pthread_mutex_unlock(&lock);
-    return arena;
+    return fd;
 }
 
 static void add(llamad_blob *blob) {
@@ -102,19 +101,20 @@ static llamad_blob **find(uint64_t id) {
     return link;
 }
 
-llamad_blob *llamad_blob_open(size_t capacity) {
-    const int fd = llamad_arena();
-    llamad_blob *blob = fd >= 0 ? (llamad_blob *) calloc(1, sizeof *blob) : NULL;
+llamad_blob *llamad_blob_open(size_t capacity, int arena) {
+    llamad_blob *blob = (llamad_blob *) calloc(1, sizeof *blob);
     if (!blob) return NULL;
     pthread_mutex_lock(&lock);
     blob->id = next_id;
     next_id += (capacity / PLACE + 1) * PLACE;
     pthread_mutex_unlock(&lock);
-    blob->data = mapped(capacity, MAP_SHARED, fd, blob->id);
+    blob->data = arena >= 0 ? mapped(capacity, MAP_SHARED, arena, blob->id)
+                            : mapped(capacity, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (!blob->data) {
         free(blob);
         return NULL;
     }
+    blob->arena = arena;
     blob->capacity = capacity;
     pthread_mutex_lock(&lock);
     add(blob);
@@ -135,7 +135,7 @@ static llamad_blob *taken(uint64_t id) {
 
 void llamad_blob_close(llamad_blob *blob) {
     (void) taken(blob->id);
-    let_go_soon((going){blob->data, blob->capacity, arena, blob->id});
+    let_go_soon((going){blob->data, blob->capacity, blob->arena, blob->id});
     free(blob);
 }
 
@@ -167,7 +167,7 @@ int llamad_blob_borrow(int fd, uint64_t id, size_t capacity) {
     populate(blob->data, capacity); // here, and not in the engine's turn
     blob->id = id;
     blob->capacity = blob->size = capacity;
-    blob->is_lent = 1;
+    blob->arena = -1;
     pthread_mutex_lock(&lock);
     add(blob);
     pthread_mutex_unlock(&lock);

@@ -1,7 +1,8 @@
-/* Memory by number: what is too large for a ring crosses as one. Any thread; the lock is held for a few comparisons.
+/* Memory by number, for data that is too large for a ring. Any thread; the lock is held for a few comparisons.
  *
- * All blobs of a front lie in one file without a name (the arena), each at its own place, which is its number. An engine
- * has the arena's descriptor and maps those that it is lent.
+ * An arena is a file without a name that the front shares with the engines of one model. Each blob in it has its own
+ * place, which is its number. An engine has the arena's descriptor and maps the blobs that it is lent; it can reach no
+ * blob of another model. A blob without an arena is memory of this process alone.
  */
 #ifndef LLAMAD_BLOBS_H
 #define LLAMAD_BLOBS_H
@@ -14,7 +15,7 @@ typedef struct llamad_blob {
     uint8_t *data;
     size_t capacity;
     size_t size; /* bytes that count, to whoever opened it */
-    int is_lent; /* mapped from another process's arena */
+    int arena;   /* the descriptor of the file that it lies in, if this process made it there; else -1 */
     struct llamad_blob *next;
 } llamad_blob;
 
@@ -23,11 +24,12 @@ typedef struct llamad_blob {
 uint8_t *llamad_pages_open(size_t n);
 void llamad_pages_close(uint8_t *pages, size_t n);
 
-/* The arena's descriptor, made on first use; -1: the system gives none. */
-int llamad_arena(void);
+/* Returns the descriptor of a new arena, or -1. */
+int llamad_arena_open(void);
 
-/* Pages come with their first use; NULL without memory or address space. */
-llamad_blob *llamad_blob_open(size_t capacity);
+/* Returns a blob in the arena, or one of this process alone if that is -1; NULL without memory or address space. Pages
+ * come with their first use. The arena must stay open until the blob is closed. */
+llamad_blob *llamad_blob_open(size_t capacity, int arena);
 void llamad_blob_close(llamad_blob *blob);
 /* NULL: no such number. Whoever gave the number away keeps the blob until it is answered. */
 llamad_blob *llamad_blob_find(uint64_t id);

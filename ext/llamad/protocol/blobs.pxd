@@ -8,8 +8,12 @@ cdef extern from "llamad/protocol/blobs.h" nogil:
         size_t capacity
         size_t size
 
+cdef class Arena:
+    cdef readonly int fd
+
 cdef class Blob:
     cdef llamad_blob *blob
+    cdef readonly Arena arena
 
 cdef llamad_blob *blob_find(uint64_t id) noexcept nogil
 cdef uint8_t *pages_open(size_t n) noexcept nogil

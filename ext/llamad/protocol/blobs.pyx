@@ -3,13 +3,14 @@
 # object; an engine knows it by number (blobs.h), and whoever sends that number keeps the object meanwhile.
 from cpython.buffer cimport PyBuffer_FillInfo
 from libc.stdint cimport uint8_t, uint64_t
+from posix.unistd cimport close
 
 cdef extern from "llamad/protocol/blobs.h" nogil:
-    llamad_blob *llamad_blob_open(size_t capacity)
+    llamad_blob *llamad_blob_open(size_t capacity, int arena)
     void llamad_blob_close(llamad_blob *blob)
     llamad_blob *llamad_blob_find(uint64_t id)
     void llamad_blob_touch(llamad_blob *blob)
-    int llamad_arena()
+    int llamad_arena_open()
     int llamad_blob_borrow(int arena, uint64_t id, size_t capacity)
     void llamad_blob_give_back(uint64_t id)
     uint8_t *llamad_pages_open(size_t n)
@@ -26,14 +27,6 @@ cdef uint8_t *pages_open(size_t n) noexcept nogil:
 
 cdef void pages_close(uint8_t *pages, size_t n) noexcept nogil:
     llamad_pages_close(pages, n)
-
-
-def arena_fd() -> int:
-    """The descriptor of the file in which this process's blobs lie, for its engines. Raises OSError."""
-    cdef int fd = llamad_arena()
-    if fd < 0:
-        raise OSError("no shared memory: memfd_create failed; raise `ulimit -n` or free some memory")
-    return fd
 
 
 def borrow(arena: int, id: int, capacity: int) -> bool:
@@ -60,12 +53,27 @@ def borrowed(id: int) -> memoryview:
     return memoryview(<uint8_t[:blob.capacity]> blob.data)
 
 
-cdef class Blob:
-    """A buffer of its first `size` bytes, writable."""
+cdef class Arena:
+    """The file in which the front's blobs for the engines of one model lie. Raises OSError."""
 
-    def __cinit__(self, capacity: int) -> None:
+    def __cinit__(self) -> None:
+        self.fd = llamad_arena_open()
+        if self.fd < 0:
+            raise OSError("no shared memory: memfd_create failed; raise `ulimit -n` or free some memory")
+
+    def __dealloc__(self) -> None:
+        if self.fd >= 0:
+            close(self.fd)
+
+
+cdef class Blob:
+    """A writable buffer of its first `size` bytes. Engines can map it if it lies in their arena; without an arena it is
+    memory of this process alone."""
+
+    def __cinit__(self, capacity: int, arena: Arena | None = None) -> None:
         cdef size_t n = capacity
-        self.blob = llamad_blob_open(n)
+        self.arena = arena
+        self.blob = llamad_blob_open(n, -1 if arena is None else (<Arena>arena).fd)
         if self.blob == NULL:
             raise MemoryError(f"no memory for a state of {capacity} bytes")
 

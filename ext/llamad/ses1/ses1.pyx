@@ -6,7 +6,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy
 
-from llamad.protocol.blobs cimport Blob
+from llamad.protocol.blobs cimport Arena, Blob
 
 cdef extern from "llamad/ses1/state.h" nogil:
     ctypedef struct llamad_layout:
@@ -87,7 +87,7 @@ def check(layout: Layout, blob: Blob, n_vocab: int, n_ctx: int, size: int | None
         raise StateError(_reason(&error))
     if n_bytes == n_state:
         return n_tokens, source
-    target = Blob(n_bytes)
+    target = Blob(n_bytes, source.arena)
     with nogil:
         code = llamad_state_rewrite(known.layout, source.blob.data, n_state, target.blob.data, n_bytes)
     if code == LLAMAD_STATE_E_MEMORY:
@@ -137,7 +137,7 @@ def file_front(head: bytes, n_file: int, n_ctx: int) -> int:
     return n
 
 
-def from_front(front: bytes, n_file: int) -> tuple[Blob, int]:
+def from_front(front: bytes, n_file: int, arena: Arena | None = None) -> tuple[Blob, int]:
     """Return a blob for the state in a file, filled up to the memory, and the offset where the rest of the file
     belongs. Raises StateError."""
     cdef const uint8_t *data = <const uint8_t *>PyBytes_AS_STRING(front)
@@ -151,7 +151,7 @@ def from_front(front: bytes, n_file: int) -> tuple[Blob, int]:
         n = llamad_file_ses1_bytes(data, n_front, n_file, &error)
         if n < 0:
             raise StateError(_reason(&error))
-    target = Blob(n)
+    target = Blob(n, arena)
     if n_front:
         at = llamad_file_to_ses1(data, n_front, target.blob.data)
     target.size = n
@@ -172,7 +172,7 @@ def encode_json(blob: Blob, head: bytes, tail: bytes) -> Blob:
     return target
 
 
-def decode_json(const uint8_t[:] body, bytes_max: int) -> Blob:
+def decode_json(const uint8_t[:] body, bytes_max: int, arena: Arena | None = None) -> Blob:
     """Return the state in {"state": "<base64>"}. Raises StateError."""
     cdef size_t begin = 0, end = 0, n = <size_t>body.shape[0]
     cdef const char *text = <const char *>&body[0] if n else NULL
@@ -185,7 +185,7 @@ def decode_json(const uint8_t[:] body, bytes_max: int) -> Blob:
     if code != 0:
         raise StateError(_reason(&error))
     # An escaped slash takes two characters, so the text may be longer than the state requires.
-    target = Blob((end - begin) // 4 * 3 + 3)
+    target = Blob((end - begin) // 4 * 3 + 3, arena)
     with nogil:
         n_state = llamad_base64_decode(text + begin, end - begin, target.blob.data)
     if n_state < 0:

@@ -16,6 +16,7 @@ from llamad.api.service.served_model import ServedModel
 from llamad.api.state import action as work
 from llamad.api.state.action import Ask, Held
 from llamad.api.state.negotiate import wants_octets
+from llamad.client.slot_states import States
 from llamad.client.state_files import StateFiles, check_name
 from llamad.http.exchange import Exchange
 from llamad.http.request import Request, Response
@@ -102,14 +103,14 @@ async def read_file(ask: Ask, name: str) -> tuple[Blob, int]:
     bytes_max = ask.states.bytes_max + work.FILE_HEAD_SPARE
     size = await ask.aside(files.size, ask.key, name)
     work.take_room(ask.served, ask.exchange.request, min(size, bytes_max))
-    return await ask.aside(_read_state, files, ask.key, name, bytes_max, ask.states.n_ctx)
+    return await ask.aside(_read_state, files, ask.key, name, bytes_max, ask.states)
 
 
-def _read_state(files: StateFiles, key: str, name: str, bytes_max: int, n_ctx: int) -> tuple[Blob, int]:
+def _read_state(files: StateFiles, key: str, name: str, bytes_max: int, states: States) -> tuple[Blob, int]:
     """The KV data is read from the file directly into its place in the blob."""
     with files.open(key, name, bytes_max) as file:
-        front = file.read(ses1.file_front(file.read(FILE_HEAD), file.size, n_ctx))
-        blob, at = ses1.from_front(front, file.size)
+        front = file.read(ses1.file_front(file.read(FILE_HEAD), file.size, states.n_ctx))
+        blob, at = ses1.from_front(front, file.size, states.arena)
         file.read_into(memoryview(blob)[at:], len(front))
         return blob, file.size
 
@@ -182,7 +183,7 @@ async def _received(ask: Ask) -> Blob:
     blob.size = n_bytes
     if is_blob:
         return blob
-    return await ask.aside(ses1.decode_json, memoryview(blob), ask.states.bytes_max)
+    return await ask.aside(ses1.decode_json, memoryview(blob), ask.states.bytes_max, ask.states.arena)
 
 
 async def _tokens(ask: Ask) -> None:

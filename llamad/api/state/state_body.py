@@ -43,7 +43,7 @@ class StateIntake:
         n_bytes = length if slots.is_raw(request) else length + length * 3 // 4
         held = take_room(self._models.of(request), request, n_bytes)
         try:
-            blob = Blob(length)
+            blob = Blob(length, self._models.of(request).states().arena)
         except MemoryError:
             raise ApiError(507, "Not enough memory for this state") from None
         blob.size = length

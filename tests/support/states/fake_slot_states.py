@@ -46,6 +46,7 @@ class FakeStates:
         self.slots: list[list[int]] = [[] for _ in range(n_slots)]
         self.layout: FakeLayout | None = FakeLayout()
         self.refusal = "it is a fake"
+        self.arena = None
         self.n_ctx = n_ctx
         self.bytes_max = FakeLayout().bytes_max(n_ctx)
         self.workers = ThreadPoolExecutor(2)
