@@ -1,1 +1,1 @@
-"""What a hostile client costs the others."""
+"""Measures how much a hostile client slows down the others."""

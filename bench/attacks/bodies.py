@@ -1,4 +1,4 @@
-"""Owns attacks by what a request's body holds: texts, JSON, schemas, grammars, images."""
+"""Attacks with the contents of a request's body: texts, JSON, schemas, grammars, images."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _enums(i: int) -> bytes:
 
 
 def _queued_body(address: Address, i: int) -> None:
-    """A field that the server has no use for is kept as long as the request is."""
+    """Send a large field that the server does not use, but keeps as long as the request."""
     message = {"role": "user", "content": f"{i}"}
     body = body_of(messages=[message], max_tokens=64, user="x" * 4_000_000, ignore_eos=True)
     post(address, "/v1/chat/completions", body)
@@ -50,7 +50,7 @@ def _queued_grammar(address: Address, i: int) -> None:
 
 
 def _png(i: int) -> str:
-    """Returns a PNG of one colour with 16 million pixels, another one for each number, in some 50 KB."""
+    """Return a PNG of one colour with 16 million pixels in about 50 KB, another one for each number."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
@@ -73,7 +73,7 @@ def _image(address: Address, i: int) -> None:
 
 
 def item_references(address: Address) -> None:
-    """A stored response of a megabyte that each of 246 references names."""
+    """Send requests with 246 references to the items of a stored response."""
     text = "word " * 2000
     answer = post(address, "/v1/responses", body_of(input=text, max_output_tokens=16, metadata={}))
     try:

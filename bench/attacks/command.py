@@ -1,9 +1,9 @@
-"""What a hostile client costs the others: /health, a normal stream and memory, while it sends what would hurt.
+"""Measures how much a hostile client slows down the others: /health, a normal stream and memory during attacks.
 
-One llamad with two API keys; the attacker has one, the others the other. Attackers are processes of their own, but they
-share the machine's cores, so the first row, without an attack, and the second, where a process merely keeps a core
-busy, are what the others are to be compared with. Memory is what front and engine have more than before: the most
-meanwhile, and what is left after the attackers are gone.
+llamad has two API keys: the attacker uses one, the other clients use the other. Attackers are separate processes, but
+they share the machine's cores, so the rows must be compared with the first two: without an attack, and with a process
+that only keeps a core busy. Memory is what front and engine have more than before: the most during the attack, and what
+is left after the attackers are gone.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from bench.programs import Options, Program, Programs
 ATTACKS: dict[str, Attack] = {**connections.ATTACKS, **bodies.ATTACKS}
 SETTLE_SECONDS = 1.0
 HEALTH_SECONDS = 10
-AFTER_SECONDS = 3.0  # until what has gone is given back
+AFTER_SECONDS = 3.0  # the time in which freed memory is returned
 COLUMNS = ["/health p50", "p99", "max", "gap p50", "p99", "max", "lost"]
 MEMORY_COLUMNS = ["front +MB", "after", "engine +MB", "after"]
 
@@ -34,9 +34,15 @@ MEMORY_COLUMNS = ["front +MB", "after", "engine +MB", "after"]
 def add_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--model", required=True, help="the GGUF file")
-    add("--mmproj", help="its projector; without one there are no attacks by images")
+    add("--mmproj", help="its projector; without one there are no attacks with images")
     add("--seconds", type=float, default=8.0, help="length of each attack (8)")
-    add("--only", action="append", choices=list(ATTACKS), metavar="NAME", help="this attack; may be repeated")
+    add(
+        "--only",
+        action="append",
+        choices=list(ATTACKS),
+        metavar="NAME",
+        help="run only this attack; may be repeated",
+    )
     add("--threads", type=int, default=1, help="-t of llamad (1)")
     add("--ngl", type=int, default=0, help="layers on the device (0)")
 
@@ -49,9 +55,9 @@ def percentile(values: list[float], percent: float) -> float:
 def _row(name: str, watch: Watch, grown: list[float]) -> str:
     health, gaps = sorted(watch.health), sorted(watch.gaps)
     if not health:
-        raise BenchError(f"{name}: nothing was answered")
+        raise BenchError(f"{name}: there was no response")
     figures = [percentile(health, 50), percentile(health, 99), health[-1]]
-    # Another's long prompt may leave the stream without a second token.
+    # Because of another client's long prompt, the stream may have no second token.
     figures += [percentile(gaps, 50), percentile(gaps, 99), gaps[-1]] if gaps else [float("inf")] * 3
     cells = [f"{value:8.1f}" for value in figures] + [f"{watch.n_lost:4}"]
     return f"| {name:36} | " + " | ".join(cells + [f"{value:6.0f}" for value in grown]) + " |"
@@ -87,7 +93,7 @@ def _measure(program: Program, name: str, attack: Attack, seconds: float) -> str
 
 
 def _certificate(folder: Path) -> tuple[str, ...]:
-    """Returns the flags of a new certificate; none without openssl."""
+    """Return the flags of a new certificate; none without openssl."""
     program = shutil.which("openssl")
     if program is None:
         return ()
@@ -99,7 +105,7 @@ def _certificate(folder: Path) -> tuple[str, ...]:
 
 
 def _flags_of(server: str, flags: argparse.Namespace, folder: Path) -> tuple[str, ...] | None:
-    """Returns what a kind of server is started with; None if this machine or command line cannot have it."""
+    """Return the flags of a kind of server, or None if this machine or command line does not support it."""
     if server == TLS:
         return _certificate(folder) or None
     if server == MEDIA:
@@ -131,10 +137,10 @@ def main(flags: argparse.Namespace) -> int:
     columns = COLUMNS + MEMORY_COLUMNS
     print(f"| {'attack, ms':36} | " + " | ".join(f"{one:>8}" for one in columns) + " |", flush=True)
     print("| --- |" + " --: |" * len(columns), flush=True)
-    wanted = flags.only or list(ATTACKS)
+    chosen = flags.only or list(ATTACKS)
     with tempfile.TemporaryDirectory() as folder:
         for server in (PLAIN, TLS, MEDIA):
-            names = [name for name in wanted if ATTACKS[name].server == server]
+            names = [name for name in chosen if ATTACKS[name].server == server]
             if names:
                 _attack_all(server, names, flags, Path(folder))
     return 0

@@ -1,4 +1,4 @@
-"""Owns attacks by connections: how many, how they are read, what comes over them instead of a request."""
+"""Attacks with connections: many of them, slow readers, and bytes that are not a request."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def noise(address: Address) -> None:
 
 
 def pipelined(head: bytes) -> Run:
-    """Heads one behind the other, without a key, and nobody reads the answers before they are sent."""
+    """Return an attack that sends pipelined requests without a key."""
     data = head * (PIPELINED_BYTES // len(head))
 
     def attack(address: Address) -> None:
@@ -89,7 +89,7 @@ def pipelined(head: bytes) -> Run:
 
 
 def _exchange(one: socket.socket, rest: memoryview) -> int:
-    """Send what the server takes, and drop what it has answered."""
+    """Send what the server accepts, and drop its responses."""
     n = 0
     try:
         n = one.send(rest[: 1 << 16])
@@ -104,7 +104,7 @@ def _exchange(one: socket.socket, rest: memoryview) -> int:
 
 
 def key_updates(address: Address) -> None:
-    """openssl's client changes keys as fast as it can. Does nothing without openssl."""
+    """Update the TLS keys with openssl's client as fast as possible. Does nothing without openssl."""
     program = shutil.which("openssl")
     while True:
         if program is None:
@@ -114,7 +114,7 @@ def key_updates(address: Address) -> None:
         nothing = subprocess.DEVNULL
         client = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=nothing, stderr=nothing)
         assert client.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # the server has closed, as it should
+        with contextlib.suppress(BrokenPipeError):  # the server has closed the connection, as it should
             while True:
                 os.write(client.stdin.fileno(), b"K\n" * 1000)
         client.kill()
@@ -122,7 +122,7 @@ def key_updates(address: Address) -> None:
 
 
 def _streaming(address: Address, i: int, n_predict: int, n_read: int) -> None:
-    """A resumable stream whose client leaves after n_read bytes."""
+    """Start a resumable stream, and disconnect after n_read bytes."""
     body = body_of(prompt="x", n_predict=n_predict, ignore_eos=True, stream=True)
     head = (
         f"POST /completion HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ATTACKER}\r\n"

@@ -1,4 +1,4 @@
-"""Owns how an attack is described, and the small pieces that attacks are made of. Runs in the attackers' processes."""
+"""The description of an attack, and helpers that attacks share. Runs in the attackers' processes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Run = Callable[[Address], None]
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """`run` goes on until its process is ended. `server`: which kind of it is attacked. `undo` is a body of /completion
-    that takes back what the attack has set. `n_processes`: attackers at once."""
+    """`run` goes on until its process is killed. `server` is the kind of server that is attacked. `undo` is a body for
+    /completion that undoes what the attack has set. `n_processes` is the number of attackers at once."""
 
     run: Run | None
     server: str = PLAIN
@@ -35,7 +35,7 @@ def body_of(**fields: object) -> bytes:
 def post(
     address: Address, path: str, body: bytes, key: str = ATTACKER, headers: dict[str, str] | None = None
 ) -> bytes:
-    """Returns the answer's body, or nothing if the server refused or ended the connection, as it may."""
+    """Return the response's body, or b"" if the server refused or closed the connection, which it may."""
     connection = http.client.HTTPConnection(*address, timeout=60)
     try:
         connection.request("POST", path, body, {"Authorization": f"Bearer {key}", **(headers or {})})
@@ -58,7 +58,7 @@ def repeat(path: str, body: Callable[[int], bytes], key: str = ATTACKER) -> Run:
 
 
 def at_once(n: int, run: Callable[[Address, int], None]) -> Run:
-    """n threads, each of which calls `run` again and again, with a number that no other call has."""
+    """Return an attack of n threads, each of which calls `run` again and again with a unique number."""
 
     def attack(address: Address) -> None:
         def again(first: int) -> None:

@@ -1,4 +1,4 @@
-"""Owns what the others see meanwhile: the times of /health and of a stream, and the memory of front and engine."""
+"""Watches the server during an attack: the times of /health and of a stream, and the memory of front and engine."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ MEMORY_SECONDS = 0.1
 def connect(address: Address, is_tls: bool, timeout_s: float = 60) -> http.client.HTTPConnection:
     if not is_tls:
         return http.client.HTTPConnection(*address, timeout=timeout_s)
-    context = ssl._create_unverified_context()  # of a certificate that was made a moment ago
+    context = ssl._create_unverified_context()  # the certificate was made a moment ago
     return http.client.HTTPSConnection(*address, timeout=timeout_s, context=context)
 
 
 def memory_mb(pid: int) -> float:
-    """Returns the memory of a process in MB, without the files that it maps; 0 if it has ended."""
+    """Return the memory of a process in MB, without the files that it maps; 0 if it has ended."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -34,7 +34,7 @@ def memory_mb(pid: int) -> float:
 
 
 def engine_of(front: int) -> int:
-    """Returns the engine process's id; 0 if there is none."""
+    """Return the id of the engine process, or 0 if there is none."""
     for pid in family(front):
         try:
             if b"llamad.engine" in Path(f"/proc/{pid}/cmdline").read_bytes():
@@ -45,7 +45,7 @@ def engine_of(front: int) -> int:
 
 
 class Watch:
-    """Asks for /health again and again, and reads a stream; keeps the times in ms, and the most memory in MB."""
+    """Requests /health again and again, and reads a stream; records the times in ms, and the peak memory in MB."""
 
     def __init__(self, address: Address, front: int, is_tls: bool) -> None:
         self._address = address

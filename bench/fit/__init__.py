@@ -1,1 +1,1 @@
-"""How well the memory of a model is foretold, and what --fit makes of it, beside llama-server."""
+"""Measures how well the memory of a model is estimated, and compares --fit with llama-server."""

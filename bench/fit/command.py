@@ -1,7 +1,7 @@
-"""What --fit chooses, in llamad and in llama-server, for the same file and flags.
+"""Compares what --fit chooses in llamad and in llama-server, for the same file and flags.
 
-llamad tells by `llamad check --json`. llama-server is started and ended as soon as its log has told its context and its
-layers. --workers starts RPC workers on this machine, which stand for GPUs; --fit-target makes them smaller.
+For llamad, `llamad check --json` reports it. llama-server is started and killed as soon as its log has its context and
+its layers. --workers starts RPC workers on this machine, which simulate GPUs; --fit-target makes them smaller.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 @contextmanager
 def workers(n: int) -> Iterator[list[str]]:
-    """Run n RPC workers; their endpoints as flags."""
+    """Run n RPC workers, and yield the flags with their endpoints."""
     ports = [free_port() for _ in range(n)]
     command = [sys.executable, "-m", "llamad", "rpc-server", "--port"]
     running = [
@@ -68,10 +68,12 @@ def llamad(flags: list[str]) -> str:
         return "refused: " + done.stderr.strip()[:200]
     report = json.loads(done.stdout)
     n_experts = re.search(r"the experts of (\d+) of them", report["fit"])
-    return _told(report["n_ctx"], report["layers_offloaded"], report["n_layers"], n_experts and n_experts[1])
+    return _summary(
+        report["n_ctx"], report["layers_offloaded"], report["n_layers"], n_experts and n_experts[1]
+    )
 
 
-def _told(n_ctx: object, n_layers: object, n_all: object, n_experts: object) -> str:
+def _summary(n_ctx: object, n_layers: object, n_all: object, n_experts: object) -> str:
     experts = f", experts of {n_experts} in RAM" if n_experts else ""
     return f"{n_ctx} tokens, {n_layers} of {n_all} layers{experts}"
 
@@ -82,10 +84,10 @@ def llama_server(path: str, flags: list[str], has_devices: bool) -> str:
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
     )
     assert process.stdout is not None
-    said, t_end, has_fit = "", time.monotonic() + WAIT_SECONDS, False
+    log, t_end, has_fit = "", time.monotonic() + WAIT_SECONDS, False
     for line in process.stdout:
-        said += line
-        # It loads the model many times before, without memory.
+        log += line
+        # Before that, it loads the model many times without memory.
         has_fit = has_fit or "fitting params to free memory took" in line
         if has_fit and re.search(r"llama_context: n_ctx +=", line):
             break
@@ -93,13 +95,13 @@ def llama_server(path: str, flags: list[str], has_devices: bool) -> str:
             break
     process.kill()
     process.wait()
-    contexts = re.findall(r"llama_context: n_ctx += *(\d+)", said)
-    layers = re.findall(r"offloaded (\d+)/(\d+) layers", said)
-    experts = re.findall(r"\(n_layer, n_part(?:, overflow_type)?\)=\((\d+), (\d+)", said)
+    contexts = re.findall(r"llama_context: n_ctx += *(\d+)", log)
+    layers = re.findall(r"offloaded (\d+)/(\d+) layers", log)
+    experts = re.findall(r"\(n_layer, n_part(?:, overflow_type)?\)=\((\d+), (\d+)", log)
     if not contexts or not layers:
-        return "did not say: " + said[-200:].replace("\n", " ")
-    n_layers = layers[-1][0] if has_devices else 0  # without a GPU it counts them all the same
-    return _told(contexts[-1], n_layers, layers[-1][1], experts[-1][1] if experts else None)
+        return "did not say: " + log[-200:].replace("\n", " ")
+    n_layers = layers[-1][0] if has_devices else 0  # it counts them even without a GPU
+    return _summary(contexts[-1], n_layers, layers[-1][1], experts[-1][1] if experts else None)
 
 
 def main(flags: argparse.Namespace) -> int:

@@ -1,8 +1,8 @@
-"""The memory that is estimated before a load beside what was allocated by it, for each model and each set of flags.
+"""Compares the memory that is estimated before a load with what it allocates, for each model and each set of flags.
 
-Every row is a process of its own that plans, loads, and asks llama.cpp again. The last column is how much its resident
-memory has grown, with weights that are read and not mapped, and before it has computed; with a GPU, how much less is
-free on the devices.
+Every row is a separate process that plans, loads, and asks llama.cpp again. The last column is how much its resident
+memory has grown, with weights that are read instead of mapped, and before it has computed; with a GPU, how much less
+memory is free on the devices.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _resident() -> int:
 
 
 def _measured(arguments: list[str]) -> dict[str, Any]:
-    """In the child."""
+    """Plan and load in the child process; return the figures."""
     import msgspec
 
     from llamad._llama import ffi, lib
@@ -77,10 +77,10 @@ def row(model: str, words: str) -> str:
         raise BenchError(f"{model} {words}: {done.stderr.strip()[-400:]}")
     figures = json.loads(done.stdout.splitlines()[-1])
     estimate, allocated = figures["estimate"], figures["allocated"]
-    parts = [f"{estimate[kind] / MIB:.1f} / {allocated[kind] / MIB:.1f}" for kind in KINDS]
+    kinds = [f"{estimate[kind] / MIB:.1f} / {allocated[kind] / MIB:.1f}" for kind in KINDS]
     beside = sum(estimate.values()) - sum(estimate[kind] for kind in KINDS)
     name = os.path.basename(model).removesuffix(".gguf")
-    cells = [*parts, f"{beside / MIB:.1f}", f"{figures['measured'] / MIB:.1f}"]
+    cells = [*kinds, f"{beside / MIB:.1f}", f"{figures['measured'] / MIB:.1f}"]
     return f"| {name} {words} | {figures['n_ctx']} | " + " | ".join(cells) + " |"
 
 

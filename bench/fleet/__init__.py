@@ -1,2 +1,2 @@
-"""A simulation of many llamads behind a gateway: what each way to spread conversations costs. Nothing here is measured;
-the speeds of a machine are what RESULTS.md has."""
+"""Simulates many llamads behind a gateway, to compare ways to distribute conversations. Nothing is measured here; the
+speeds of a machine come from RESULTS.md."""

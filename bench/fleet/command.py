@@ -1,5 +1,5 @@
-"""Simulates a fleet of llamads behind a gateway: how much of the prompts is computed again, and when first tokens come,
-by how conversations are spread over the machines. No server is started and nothing is measured."""
+"""Simulates a fleet of llamads behind a gateway: how many prompt tokens are computed again, and when first tokens come,
+for several ways to distribute conversations. No server is started and nothing is measured."""
 
 from __future__ import annotations
 
@@ -31,15 +31,17 @@ HEAD = (
 def add_flags(parser: argparse.ArgumentParser) -> None:
     add, shape, speeds = parser.add_argument, Shape(), Speeds()
     add("--machines", type=int, default=1000, help="machines (1000)")
-    add("--rate", type=float, default=2.0, help="requests a second and machine (2)")
-    add("--seconds", type=float, default=120.0, help="simulated; the first third is not counted (120)")
-    add("--lost", type=float, default=0.01, help="share of the machines that is lost after two thirds (0.01)")
+    add("--rate", type=float, default=2.0, help="requests per second for each machine (2)")
+    add(
+        "--seconds", type=float, default=120.0, help="simulated seconds; the first third is not counted (120)"
+    )
+    add("--lost", type=float, default=0.01, help="share of the machines that fail after two thirds (0.01)")
     add("--prefill", type=float, default=speeds.prefill, help="prompt tokens/s of a machine (10000)")
     add("--cache", type=int, default=speeds.cache, help="tokens that a machine keeps (524288)")
     add("--think", type=float, default=shape.think_median_s, help="median seconds between turns (25)")
     add("--turns", type=float, default=shape.turns_mean, help="mean turns of a conversation (5)")
-    add("--policy", action="append", choices=tuple(POLICIES), help="one of them (all)")
-    add("--seed", type=int, default=1, help="of everything that is drawn (1)")
+    add("--policy", action="append", choices=tuple(POLICIES), help="a policy; may be repeated (all)")
+    add("--seed", type=int, default=1, help="seed of all random values (1)")
 
 
 def check(flags: argparse.Namespace) -> None:

@@ -1,6 +1,6 @@
-"""One machine: slots, a prefill at a time beside the streams that decode, and what it remembers of conversations.
+"""A simulated machine: slots, one prefill at a time beside the streams that decode, and cached conversations.
 
-Times are seconds of the simulation. Between two of its events all its speeds are constant."""
+Times are seconds of the simulation. Between two of its events, all of its speeds are constant."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ NEVER = float("inf")
 
 @dataclass(frozen=True, slots=True)
 class Speeds:
-    """Of an 8b-shaped model in Q8_0 on an H200. Decoding was measured; prefill follows from the 1b's (RESULTS.md)."""
+    """The speeds of an 8b-shaped model in Q8_0 on an H200. Decoding was measured; prefill is derived from that of the
+    1b-shaped model (RESULTS.md)."""
 
     n_slots: int = 32
     prefill: float = 10_000.0  # tokens/s
@@ -24,11 +25,11 @@ class Speeds:
         (8, 1059.0),
         (32, 3155.0),
     )  # streams: tokens/s of all
-    prefill_share: float = 0.75  # of the machine's time, while streams decode beside it
+    prefill_share: float = 0.75  # the share of the machine's time for prefill while streams decode
     cache: int = 524_288  # tokens that slots and --cache-ram keep
 
     def of_stream(self) -> list[float]:
-        """Tokens/s of each stream, by the number of streams; the time of a step is interpolated."""
+        """Return the tokens/s of each stream, by the number of streams; the time of a step is interpolated."""
         known = np.array(self.decode)
         steps = known[:, 0] / known[:, 1]
         n = np.arange(1, self.n_slots + 1)
@@ -51,12 +52,12 @@ class Machine:
     speeds: Speeds
     stream: list[float]
     t: float = 0.0
-    version: int = 0  # of its next event
+    version: int = 0  # the version of its next event
     waiting: deque[Request] = field(default_factory=deque)
     prefilling: deque[Request] = field(default_factory=deque)
-    left: float = 0.0  # tokens of the first of them
+    left: float = 0.0  # tokens that the first of these still needs
     n_decoding: int = 0
-    decoded: float = 0.0  # tokens by each stream, had it decoded all along
+    decoded: float = 0.0  # tokens that a stream would have decoded since the start
     ends: list[tuple[float, int, Request]] = field(default_factory=list)  # by `decoded`
     kept: OrderedDict[int, int] = field(
         default_factory=OrderedDict
@@ -78,7 +79,7 @@ class Machine:
         self.t = t
 
     def next_event(self) -> float:
-        """Also sets the speeds until then: to be called after every change. Infinite: nothing to do."""
+        """Return the time of the next event, or NEVER, and set the speeds until then. Call this after every change."""
         share = self.speeds.prefill_share if self.n_decoding else 1.0
         t = NEVER
         if self.prefilling:
@@ -98,7 +99,7 @@ class Machine:
             self.left = request.n_new
 
     def end_prefill(self) -> Request | None:
-        """The request whose prompt is done, which decodes from now on."""
+        """Return the request whose prompt is done, which decodes from now on, or None."""
         if not self.prefilling or self.left > 1e-6:
             return None
         request = self.prefilling.popleft()
@@ -116,14 +117,14 @@ class Machine:
         return heapq.heappop(self.ends)[2]
 
     def cached(self, conversation: int, system: int, n_system: int) -> int:
-        """Tokens of the prompt's beginning that it has."""
-        found = self.kept.get(conversation)
-        if found is not None:
-            return found
+        """Return how many tokens at the prompt's beginning are cached."""
+        n_tokens = self.kept.get(conversation)
+        if n_tokens is not None:
+            return n_tokens
         return n_system if system in self.systems else 0
 
     def keep(self, conversation: int, n_tokens: int, system_of: list[int]) -> None:
-        """As the last used one; others go where there is no room."""
+        """Cache a conversation as the most recently used one; drop others if there is no room."""
         before = self.kept.pop(conversation, None)
         system = system_of[conversation]
         if before is None:
@@ -139,7 +140,7 @@ class Machine:
                 del self.systems[system]
 
     def lose(self) -> list[Request]:
-        """The machine is gone, with all it knew; what it had to do is left over."""
+        """Fail: drop all state, and return the unfinished requests."""
         left = [*self.waiting, *self.prefilling, *(one for _, _, one in sorted(self.ends))]
         self.waiting.clear()
         self.prefilling.clear()

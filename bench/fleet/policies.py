@@ -1,5 +1,5 @@
-"""Where a request goes. Each policy is a gateway that sees all requests, knows at once how many each machine has, and
-does not know what a machine has evicted."""
+"""Decides to which machine a request goes. Each policy is a gateway that sees all requests, always knows how many each
+machine has, and does not know what a machine has evicted."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import numpy as np
 
 from bench.fleet.workload import Workload
 
-VIRTUAL_NODES = 100  # of a machine on the ring
+VIRTUAL_NODES = 100  # positions of each machine on the ring
 
 
 class Loads:
-    """Requests that each machine has. Machines with equally many are in random order."""
+    """The number of requests of each machine. Machines with equally many are in random order."""
 
     def __init__(self, n: int, seed: int) -> None:
         self.counts = [0] * n
@@ -25,7 +25,7 @@ class Loads:
         self.alive = [True] * n
         self.n_alive = n
         self._random = random.Random(seed)
-        self._keys = np.array([self._random.random() / 2 for _ in range(n)])  # infinite where it is lost
+        self._keys = np.array([self._random.random() / 2 for _ in range(n)])  # infinite if it has failed
         self._tops = np.zeros(n, np.int64)  # the counts
 
     def change(self, machine: int, by: int) -> None:
@@ -58,10 +58,11 @@ class Loads:
 
 class Policy(Protocol):
     def start(self, conversation: int) -> int:
-        """Where a conversation was before the simulation."""
+        """Return the machine of a conversation before the simulation."""
 
     def pick(self, conversation: int, n_known: int, n_prompt: int) -> int:
-        """`n_known`: tokens of the prompt that were in the conversation's last one, or its answer."""
+        """Return the machine for a request. `n_known` of its prompt's tokens were in the conversation's last prompt or
+        answer."""
 
 
 class LeastLoaded:
@@ -76,7 +77,7 @@ class LeastLoaded:
 
 
 class TwoChoices(LeastLoaded):
-    """The less loaded one of two at random."""
+    """Chooses the less loaded of two random machines."""
 
     def pick(self, conversation: int, n_known: int, n_prompt: int) -> int:
         one, other = self.loads.any(), self.loads.any()
@@ -84,8 +85,8 @@ class TwoChoices(LeastLoaded):
 
 
 class ConsistentHash:
-    """The conversation's place on a ring. `bound`: a machine with more than this multiple of the mean passes a request
-    on to the next one; 0: it does not."""
+    """Chooses by the conversation's position on a ring. A machine with more than `bound` times the mean passes a
+    request on to the next one; with 0 there is no such limit."""
 
     bound = 0.0
 
@@ -118,8 +119,9 @@ class BoundedHash(ConsistentHash):
 
 
 class CacheAware:
-    """smg's: where most of the prompt was sent before, if that is more than `threshold` of it, else to the least busy;
-    there goes everything, too, while any two machines are more than `spread` requests and a factor of 1.5 apart."""
+    """smg's policy: chooses the machine that got most of the prompt before, if that is more than `threshold` of it,
+    else the least busy one. While any two machines are more than `spread` requests and a factor of 1.5 apart, it always
+    chooses the least busy one."""
 
     threshold = 0.3
     spread = 8
@@ -159,7 +161,7 @@ class CacheAware32(CacheAware):
 
 
 class CacheAwareEach(CacheAware):
-    """Only a machine that is itself that far from the least busy one is avoided."""
+    """Only avoids a machine that is itself that far from the least busy one."""
 
     def is_unbalanced(self, machine: int) -> bool:
         counts = self.loads.counts

@@ -1,7 +1,7 @@
-"""Runs one policy over one workload: an event at a time, the same for the same seed, and counts.
+"""Simulates one policy with one workload, event by event; the same seed gives the same result.
 
-Conversations of the past are in caches to begin with. The time has three parts: the start, until everything has found
-its pace; then nothing happens; then some machines are lost at once, which the gateway notices after a second."""
+At the beginning, caches have conversations of the past. The time has three phases: the start, until everything is
+steady; then a phase without events; then some machines fail at once, which the gateway notices after a second."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bench.fleet.workload import Workload
 NOTICED_SECONDS = 1.0
 SAMPLE_SECONDS = 5.0
 START, STEADY, AFTER = range(3)
-# Kinds of events beside those of machines, which are their numbers.
+# Kinds of events. The kind of a machine's event is the machine's number.
 TURN, AGAIN, LOSS, SAMPLE = -1, -2, -3, -4
 
 
@@ -33,11 +33,11 @@ class Plan:
 
 @dataclass(slots=True)
 class Part:
-    """What was counted in a part of the time."""
+    """What was counted in one phase."""
 
     n_prompt: int = 0  # tokens sent
     n_computed: int = 0
-    n_again: int = 0  # of them computed before, by any machine
+    n_again: int = 0  # those that some machine had computed before
     first_s: list[float] = field(default_factory=list)  # from sending to the first token
 
 
@@ -47,7 +47,7 @@ class Result:
     n_sent: int = 0
     n_done: int = 0
     n_in_flight: int = 0  # at the end
-    n_restarted: int = 0  # their machine was lost
+    n_restarted: int = 0  # requests whose machine failed
     spreads: list[float] = field(default_factory=list)  # requests of the busiest machine over the mean
     in_flight: list[float] = field(default_factory=list)  # requests, mean of a machine
 
@@ -129,7 +129,7 @@ class Simulation:
                 self.push(t + SAMPLE_SECONDS, SAMPLE, 0)
 
     def send(self, t: float, conversation: int) -> None:
-        """The conversation's next turn."""
+        """Send the conversation's next turn."""
         work, turn = self.workload, self.turn[conversation]
         if not self.history[conversation]:
             self.history[conversation] = work.system_tokens[work.system[conversation]]
@@ -153,7 +153,7 @@ class Simulation:
             self.schedule(machine)
 
     def admit(self, machine: Machine, request: Request, t: float) -> None:
-        """To a slot: what it has of the prompt is decided now."""
+        """Give the request a slot; how much of its prompt is cached is decided now."""
         work, conversation = self.workload, request.conversation
         system = work.system[conversation]
         n_system = work.system_tokens[system]
@@ -200,7 +200,7 @@ class Simulation:
             self.push(t + work.think[turn], TURN, conversation)
 
     def lose(self, t: float) -> None:
-        """Clients, or the gateway for them, send again what had no end."""
+        """Let machines fail. Clients, or the gateway for them, send unfinished requests again."""
         n = round(self.plan.lost * self.plan.n_machines)
         for id in random.Random(self.plan.seed).sample(range(self.plan.n_machines), n):
             self.loads.lose(id)

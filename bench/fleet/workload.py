@@ -1,5 +1,5 @@
-"""Draws the conversations: when they begin, how they go on, how long everything is. All of it from one seed and before
-the simulation, so that every policy meets the same conversations."""
+"""Draws the conversations: when they begin, how they continue, how long everything is. Everything comes from one seed
+before the simulation, so that every policy gets the same conversations."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-NOMINAL_SECONDS = 4.0  # of an answer, for conversations that began before the simulation does
-PAST_SECONDS = 600.0  # how long ago those began at most
+NOMINAL_SECONDS = 4.0  # the time of an answer, for conversations that began before the simulation
+PAST_SECONDS = 600.0  # how long before the simulation these began at most
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Lengths are in tokens and log-normal, cut at `context`: a median and the sigma of the logarithm."""
+    """The distributions. Lengths are in tokens and log-normal, limited by `context`: a median and the sigma of the
+    logarithm."""
 
     turns_mean: float = 5.0  # geometric
     think_median_s: float = 25.0
@@ -32,8 +33,8 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Conversation i has the turns first[i] up to end[i]; `history[i]` tokens of it were before the simulation. Lists,
-    since single numbers of NumPy's are slow."""
+    """Conversation i has the turns first[i] up to end[i]; `history[i]` of its tokens are from before the simulation.
+    These are lists, because single numbers of NumPy are slow."""
 
     starts: list[float]  # in order
     first: list[int]
@@ -43,7 +44,7 @@ class Workload:
     system_tokens: list[int]
     user: list[int]
     answer: list[int]
-    think: list[float]  # before the turn, from the end of the one before
+    think: list[float]  # the time between the end of the last turn and this one
 
 
 def lengths(random: np.random.Generator, n: int, median: float, sigma: float, most: int) -> NDArray[np.int64]:
@@ -52,7 +53,7 @@ def lengths(random: np.random.Generator, n: int, median: float, sigma: float, mo
 
 
 def draw(shape: Shape, rate: float, seconds: float, seed: int) -> Workload:
-    """`rate` is that of requests, of all conversations together."""
+    """Draw a workload. `rate` is the requests per second of all conversations together."""
     random = np.random.default_rng(seed)
     n = int(random.poisson(rate / shape.turns_mean * (seconds + PAST_SECONDS)))
     starts = np.sort(random.uniform(-PAST_SECONDS, seconds, n))
@@ -70,7 +71,7 @@ def draw(shape: Shape, rate: float, seconds: float, seed: int) -> Workload:
     popularity = 1 / np.arange(1, shape.n_systems + 1)
     system = random.choice(shape.n_systems, n, p=popularity / popularity.sum())
 
-    # Conversations of the past are somewhere in the middle: only their turns to come are simulated.
+    # Conversations of the past are somewhere in the middle; only their next turns are simulated.
     waits = np.cumsum(think + NOMINAL_SECONDS)
     before = waits[first] - NOMINAL_SECONDS  # think is 0 there
     times = np.repeat(starts, n_turns) + waits - NOMINAL_SECONDS - np.repeat(before, n_turns)

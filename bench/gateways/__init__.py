@@ -1,1 +1,1 @@
-"""Gateways in front of several llamads: the programs, their clients and what is measured of both."""
+"""Gateways in front of several llamads: the programs, their clients, and the measurements."""

@@ -1,7 +1,7 @@
-"""Owns the clients of a gateway: single chats, and a load of chats with every failure and what it was.
+"""The clients of a gateway: single chats, and a load of chats that records every failure.
 
 Each client of the load is a thread of the caller's process, with a connection for each request. A failure is what a
-client sees: no answer, an answer that is cut, an error event in a stream, a stream that ends without [DONE].
+client sees: no response, a response that is cut off, an error event in a stream, a stream that ends without [DONE].
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ KEY = {"Authorization": "Bearer k", "Content-Type": "application/json"}
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """`has_begun`: some of the answer had come."""
+    """A failed request; `has_begun` means that a part of the response had arrived."""
 
     request_id: str
     has_begun: bool
@@ -32,12 +32,12 @@ class Failure:
 
 
 class BrokenError(Exception):
-    """An answer that its client cannot take for a whole one."""
+    """The response is not complete."""
 
 
 @dataclass(slots=True)
 class Answer:
-    """As much as has come: the body, and when its first byte came (`time.perf_counter`)."""
+    """What has arrived of a response: the body, and when its first byte came (`time.perf_counter`)."""
 
     status: int = 0
     body: bytes = b""
@@ -49,20 +49,20 @@ def chat(messages: list[dict[str, Any]], **options: Any) -> dict[str, Any]:
 
 
 def ask(address: Address, body: dict[str, Any], headers: dict[str, str] | None = None) -> Any:
-    """The whole answer of a chat that is no stream."""
+    """Return the whole response of a chat without a stream."""
     answer = Answer()
     read(address, body, headers or {}, answer)
     return json.loads(answer.body)
 
 
 def read(address: Address, body: dict[str, Any], headers: dict[str, str], into: Answer) -> None:
-    """Reads an answer to its end; whatever makes it no whole one is raised."""
+    """Read a response to its end. Raises an exception if it is not complete."""
     connection = http.client.HTTPConnection(*address, timeout=WAIT_SECONDS)
     try:
         connection.request("POST", PATH, json.dumps(body).encode(), KEY | headers)
         response = connection.getresponse()
         into.status = response.status
-        while piece := response.read1(65536):  # raises where the body is cut
+        while piece := response.read1(65536):  # raises if the body is cut off
             into.t_first = into.t_first or time.perf_counter()
             into.body += piece
     finally:
@@ -77,11 +77,11 @@ def read(address: Address, body: dict[str, Any], headers: dict[str, str], into: 
 
 
 class Load:
-    """Clients that ask one after the other until they are told to stop, each time a new conversation, some of them with
-    streams and some without."""
+    """Clients that each send one request after another until they are stopped, always with a new conversation, some
+    with streams and some without."""
 
     def __init__(self, address: Address, n_streaming: int, n_plain: int, max_tokens: int) -> None:
-        self.done: list[str] = []  # the ids of requests with a whole answer
+        self.done: list[str] = []  # the ids of requests with a complete response
         self.failed: list[Failure] = []
         self._address = address
         self._max_tokens = max_tokens
@@ -109,7 +109,7 @@ class Load:
             self.failed.append(Failure(request_id, answer.t_first > 0, f"{type(error).__name__}: {error}"))
 
     def wait_more(self, n: int) -> None:
-        """Until `n` more answers are whole."""
+        """Wait until `n` more responses are complete."""
         target = len(self.done) + n
         until(lambda: len(self.done) >= target, f"{n} more answers; failed: {self.failed[:3]}")
 

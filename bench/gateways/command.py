@@ -1,5 +1,6 @@
-"""What a gateway does for llamads and what it costs: conversations that stay, spread, first tokens, and servers that
-are added, drained and killed while clients read streams. Exit status 1: a request failed that should not have.
+"""Measures how well a gateway distributes requests to llamads, and its cost: conversations that stay on a server, the
+distribution, first tokens, and servers that are added, drained and killed while clients read streams. Exit status 1
+means that a request failed that should not have.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ DRAIN = ("--drain-delay-seconds", "3", "--drain-seconds", "120")
 def add_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--model", default=os.environ.get("LLAMAD_TEST_MODEL"), help="the GGUF file (LLAMAD_TEST_MODEL)")
-    add("--only", action="append", choices=list(GATEWAYS), help="this gateway; may be repeated")
+    add("--only", action="append", choices=list(GATEWAYS), help="measure only this gateway; may be repeated")
     add("--servers", type=int, default=3, help="llamads behind it, at least 2 (3)")
     add("--conversations", type=int, default=12, help="conversations, four at a time (12)")
     add("--turns", type=int, default=4, help="turns of each (4)")
@@ -41,7 +42,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--rounds",
         type=int,
         default=40,
-        help="first tokens timed, by turns direct and through the gateway (40)",
+        help="how many first tokens are timed, alternately direct and through the gateway (40)",
     )
     add("--clients", type=int, default=6, help="clients that read streams while servers change (6)")
     add("--predict", type=int, default=48, help="tokens of each of their streams (48)")
@@ -50,7 +51,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 @dataclass
 class Report:
-    """A column of the table; `broken` is what should not have failed."""
+    """A column of the table; `broken` lists failures that should not have happened."""
 
     name: str
     rows: dict[str, str] = field(default_factory=dict)
@@ -62,7 +63,7 @@ class Report:
 
 
 class Servers:
-    """llamads with the same model: the first, and a spare one for later."""
+    """llamads with the same model: the first ones, and a spare one for later."""
 
     def __init__(self, flags: argparse.Namespace, folder: Path) -> None:
         extra = ("--alias", MODEL, "--api-key", "k", "--trusted-proxies", programs.HOST, "--metrics", *DRAIN)
@@ -93,9 +94,9 @@ def get(address: Address, path: str) -> bytes:
 
 
 def n_served(server: Program) -> int:
-    """Chats that it has answered."""
-    found = re.search(rf'endpoint="{PATH}",status="200"}} (\d+)', get(server.address, "/metrics").decode())
-    return int(found[1]) if found else 0
+    """Return how many chats the server has completed."""
+    match = re.search(rf'endpoint="{PATH}",status="200"}} (\d+)', get(server.address, "/metrics").decode())
+    return int(match[1]) if match else 0
 
 
 def n_tasks(server: Program) -> int:
@@ -113,7 +114,7 @@ def has_ended(server: Program) -> bool:
 
 
 def conversations(flags: argparse.Namespace, gateway: Gateway, servers: Servers, report: Report) -> None:
-    """Cached is compared with what the turn before had: its prompt and its answer."""
+    """Measure how much of the last turn, its prompt and its answer, is cached in the next."""
     text = real_text()
     shares: list[float] = []
 
@@ -138,41 +139,42 @@ def conversations(flags: argparse.Namespace, gateway: Gateway, servers: Servers,
 
 
 def first_tokens(flags: argparse.Namespace, gateway: Gateway, servers: Servers, report: Report) -> None:
-    """The same prompt, in the cache of whoever gets it; the rest is the way there and one decode."""
+    """Measure the time to the first token with the same prompt, which every server has cached: the way there and one
+    decode."""
     body = chat([{"role": "user", "content": "Tell me a story."}], max_tokens=1, stream=True)
-    found: dict[Address, list[float]] = {servers.first[0].address: [], gateway.address: []}
+    times_of: dict[Address, list[float]] = {servers.first[0].address: [], gateway.address: []}
     for _ in range(flags.rounds + 1):
-        for address, times in found.items():
+        for address, times in times_of.items():
             answer, t_start = Answer(), time.perf_counter()
             read(address, body, {}, answer)
             times.append((answer.t_first - t_start) * 1000)
-    direct, through = (median(times[1:]) for times in found.values())
+    direct, through = (median(times[1:]) for times in times_of.values())
     report.add("first token direct, p50, ms", f"{direct:.1f}")
     report.add("through the gateway, p50, ms", f"{through:.1f}")
 
 
 def change_servers(flags: argparse.Namespace, gateway: Gateway, servers: Servers, report: Report) -> None:
-    """One is added, one drained, one killed, under streams; the last of the first and the new one stay."""
+    """Add a server, drain one and kill one while clients read streams; the others stay."""
     first, spare = servers.first, servers.spare
 
     def load() -> Load:
         return Load(gateway.address, flags.clients, 0, flags.predict)
 
-    def told(one: Load) -> str:
+    def counts(one: Load) -> str:
         return f"{len(one.failed)} of {len(one.done) + len(one.failed)}"
 
     with load() as added:
         added.wait_more(flags.clients)
         gateway.add_server([one.port for one in (*first, spare)])
         until(lambda: n_served(spare) >= 2, "streams of the server that was added")
-    report.add("added: streams failed", told(added))
+    report.add("added: streams failed", counts(added))
 
     with load() as drained:
         until(lambda: n_tasks(first[0]) > 0, "streams of the server that is drained")
         os.kill(first[0].pid, signal.SIGTERM)
         until(lambda: has_ended(first[0]), "the server that is drained to end")
         drained.wait_more(flags.clients)
-    report.add("drained: streams failed", told(drained))
+    report.add("drained: streams failed", counts(drained))
 
     with load() as killed:
         killed.wait_more(flags.clients)
@@ -181,7 +183,7 @@ def change_servers(flags: argparse.Namespace, gateway: Gateway, servers: Servers
         for pid in family(first[1].pid):
             os.kill(pid, signal.SIGKILL)
         killed.wait_more(2 * flags.clients)
-    report.add("killed: streams failed", told(killed))
+    report.add("killed: streams failed", counts(killed))
     report.add("streams that it had, begun or not", str(n_writing))
     report.broken += map(str, (*added.failed, *drained.failed))
     report.broken += [str(one) for one in killed.failed if not one.has_begun]

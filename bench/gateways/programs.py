@@ -1,5 +1,5 @@
-"""Owns the gateways: HAProxy, nginx and smg, started from the files in deploy/, given another server while they run,
-and ended. For `bench gateways` and the tests of deploy/. Only addresses and paths differ from those files.
+"""The gateways HAProxy, nginx and smg: starts them with the files in deploy/, adds a server while they run, and stops
+them. For `bench gateways` and the tests of deploy/. Only addresses and paths differ from those files.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ADMIN_KEY = "only-for-this-run"
 
 
 def find(name: str) -> str | None:
-    """The program's path: beside this Python, on PATH, or where Debian puts servers."""
+    """Return the program's path: beside this Python, on PATH, or where Debian puts servers; None if there is none."""
     places = (str(Path(sys.executable).parent), os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin")
     return shutil.which(name, path=os.pathsep.join(places))
 
@@ -37,28 +37,28 @@ def until(condition: Callable[[], bool], what: str) -> None:
     t_end = time.monotonic() + WAIT_SECONDS
     while not condition():
         if time.monotonic() > t_end:
-            raise BenchError(f"waited in vain for {what}")
+            raise BenchError(f"waited too long for {what}")
         time.sleep(0.02)
 
 
 class Gateway(ABC):
-    """A running gateway in front of the llamads on `ports`; it is ready when it is made."""
+    """A running gateway in front of the llamads on `ports`. The constructor waits until it is ready."""
 
     name: str
     ready_path = "/v1/models"
 
     def __init__(self, ports: Sequence[int], folder: Path) -> None:
-        found = find(self.name)
-        if found is None:
+        path = find(self.name)
+        if path is None:
             raise BenchError(f"{self.name} is not installed")
-        self.path, self.folder = found, folder
+        self.path, self.folder = path, folder
         self.address: Address = (HOST, free_port())
         self._log = folder / f"{self.name}.log"
         command = self._command(ports)
         with self._log.open("wb") as out:
-            # smg is found by its start script.
+            # The start script looks for smg on PATH.
             env = os.environ | {
-                "PATH": f"{Path(found).parent}{os.pathsep}{os.environ['PATH']}",
+                "PATH": f"{Path(path).parent}{os.pathsep}{os.environ['PATH']}",
                 "SMG_ADMIN_KEY": ADMIN_KEY,
             }
             self.process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=env)
@@ -73,7 +73,7 @@ class Gateway(ABC):
 
     @abstractmethod
     def add_server(self, ports: Sequence[int]) -> None:
-        """Goes on with the servers on `ports`, of which the last is new, without a restart."""
+        """Use the servers on `ports`, of which the last is new, without a restart."""
 
     def _answers(self) -> bool:
         if self.process.poll() is not None:
@@ -100,7 +100,7 @@ class Gateway(ABC):
 
 
 def with_servers(text: str, ports: Sequence[int]) -> str:
-    """A configuration whose lines for the servers 10.0.0.1 and 10.0.0.2 are as many as `ports`, on this machine."""
+    """Return the configuration with a line for each of `ports` on this machine, instead of 10.0.0.1 and 10.0.0.2."""
     out = []
     for line in text.splitlines():
         if "10.0.0.1:8080" in line:
@@ -118,9 +118,8 @@ class Haproxy(Gateway):
     extra = ""  # more words for every server
 
     def _command(self, ports: Sequence[int]) -> list[str]:
-        self._sockets = tempfile.TemporaryDirectory(
-            prefix="haproxy"
-        )  # not in `folder`: a socket's path must be short
+        # It is not in `folder`, because a socket's path must be short.
+        self._sockets = tempfile.TemporaryDirectory(prefix="haproxy")
         text = with_servers((DEPLOY / "haproxy" / "haproxy.cfg").read_text(), ports)
         text = text.replace("bind :8000", f"bind {HOST}:{self.address[1]}")
         text = text.replace(":8001", f":{free_port()}")
@@ -132,14 +131,14 @@ class Haproxy(Gateway):
     def add_server(self, ports: Sequence[int]) -> None:
         name = f"llamads/llamad{len(ports)}"
         words = f"{HOST}:{ports[-1]} check inter 1s fall 2 rise 1 maxconn 1000 {self.extra}"
-        told = self._tell(f"add server {name} {words}")
-        if "New server registered" not in told:
-            raise BenchError(f"haproxy does not take a server: {told}")
+        reply = self._tell(f"add server {name} {words}")
+        if "New server registered" not in reply:
+            raise BenchError(f"haproxy does not accept a server: {reply}")
         self._tell(f"enable health {name}")
         self._tell(f"enable server {name}")
 
     def _tell(self, command: str) -> str:
-        """What its runtime API answers."""
+        """Send a command to its runtime API; return the reply."""
         with socket.socket(socket.AF_UNIX) as sock:
             sock.connect(f"{self._sockets.name}/admin.sock")
             sock.sendall(command.encode() + b"\n")
@@ -151,7 +150,7 @@ class Haproxy(Gateway):
 
 
 class ProxyProtocolHaproxy(Haproxy):
-    """Clients' addresses go to the servers in the PROXY protocol; it connects from an address of its own."""
+    """Sends clients' addresses to the servers in the PROXY protocol, and connects from another address."""
 
     source = "127.0.0.2"
     extra = f"send-proxy-v2 source {source}"
@@ -199,7 +198,7 @@ class Smg(Gateway):
             connection.request("POST", "/workers", body, headers)
             answer = connection.getresponse()
             if answer.status != 202:
-                raise BenchError(f"smg does not take a server: {answer.status} {answer.read()[:400]!r}")
+                raise BenchError(f"smg does not accept a server: {answer.status} {answer.read()[:400]!r}")
         finally:
             connection.close()
 

@@ -1,1 +1,1 @@
-"""What only a GPU machine needs: building from carried sources, and models of a real one's shape."""
+"""Tools for a GPU machine: builds from sources that were copied there, and makes models with a real model's shape."""

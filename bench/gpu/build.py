@@ -1,7 +1,7 @@
 """Builds llamad, llama-server and llama-batched-bench from one build of llama.cpp, without a network.
 
-Needs nothing but the standard library, since it makes the environment that the rest runs in. Whatever is finished is
-not done again, and a build that was cut off goes on where it stopped.
+It only needs the standard library, because it makes the environment in which the rest runs. Finished steps are not
+repeated, and an interrupted build continues where it stopped.
 """
 
 from __future__ import annotations
@@ -26,19 +26,26 @@ CUDA = "-DGGML_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES={}"
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--from", dest="carried", type=Path, metavar="DIR", help="holds llama.cpp.tar.xz and wheels/")
+    add(
+        "--from",
+        dest="carried",
+        type=Path,
+        metavar="DIR",
+        help="the folder with llama.cpp.tar.xz and wheels/",
+    )
     add("--cuda", default="90", metavar="ARCH", help="the architecture to compile for (90)")
     add("--cpu", action="store_true", help="without CUDA")
     add(
         "--minutes",
         type=float,
         default=MINUTES,
-        help=f"stop after so many, with status {RUN_AGAIN} ({MINUTES})",
+        help=f"stop after this many, with status {RUN_AGAIN} ({MINUTES})",
     )
 
 
 def environment(flags: argparse.Namespace) -> dict[str, str]:
-    """What the build reads. The folder that was carried here names sources and wheels; variables that are set win."""
+    """Return the environment of the build. The folder of --from has sources and wheels; variables that are already set
+    have precedence."""
     env = dict(os.environ)
     if flags.carried is not None:
         folder = flags.carried.resolve()
@@ -62,8 +69,8 @@ def main(flags: argparse.Namespace) -> int:
     deadline.run(modules, env, "the compiled modules")
     deadline.run(["make", "-C", str(CHECKOUT), "build"], env, "make build")
     _add_gguf(deadline, env)
-    told = subprocess.run([PYTHON, RECIPE, "both"], env=env, capture_output=True, text=True, check=True)
-    server = Path(told.stdout.strip())
+    output = subprocess.run([PYTHON, RECIPE, "both"], env=env, capture_output=True, text=True, check=True)
+    server = Path(output.stdout.strip())
     made = {"server": str(server), "batched_bench": str(server.with_name("llama-batched-bench"))}
     MADE.write_text(json.dumps(made, indent=2) + "\n", encoding="utf-8")
     print(f"built: {server.parent} and {CHECKOUT / '.venv' / 'bin' / 'llamad'}")
@@ -71,7 +78,7 @@ def main(flags: argparse.Namespace) -> int:
 
 
 def _add_gguf(deadline: Deadline, env: dict[str, str]) -> None:
-    """`python -m bench model` writes its file with it; llamad itself does without."""
+    """Install gguf, which `python -m bench model` needs; llamad itself does not."""
     if subprocess.run([PYTHON, "-c", "import gguf"], capture_output=True, check=False).returncode == 0:
         return
     wheels = env.get("LLAMAD_WHEELS")
@@ -81,9 +88,9 @@ def _add_gguf(deadline: Deadline, env: dict[str, str]) -> None:
 
 
 def made() -> dict[str, str]:
-    """The programs that the last build left, by name."""
+    """Return the paths of the programs of the last build, by name."""
     try:
-        found: dict[str, str] = json.loads(MADE.read_text(encoding="utf-8"))
+        paths: dict[str, str] = json.loads(MADE.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
-    return found
+    return paths

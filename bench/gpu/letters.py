@@ -1,6 +1,6 @@
-"""Owns a vocabulary that needs no file: bytes, letters and pairs of letters, for models of a few hundred tokens.
+"""A vocabulary that needs no file: bytes, letters and pairs of letters, for models with a few hundred tokens.
 
-Pure functions. A word is about half as many tokens as it has letters.
+Pure functions. A word has about half as many tokens as letters.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ N_BYTES = 256
 
 
 def pieces(n: int) -> list[str]:
-    """`n` different texts: every letter, every letter behind a space, then the pairs that words are made of most."""
+    """Return `n` different texts: every letter, every letter after a space, then the most frequent pairs of letters."""
     pairs = Counter(
         word[i : i + 2]
         for word in (SPACE + each for each in prompts.words())
@@ -30,7 +30,7 @@ def pieces(n: int) -> list[str]:
 
 
 def add_tokenizer(gguf: Any, writer: Any, n_vocab: int) -> int:
-    """Returns the size of the vocabulary."""
+    """Add the vocabulary to a GGUF; return its size."""
     kind = gguf.TokenType
     texts = pieces(max(0, n_vocab - 3 - N_BYTES))
     tokens = ["<unk>", "<s>", "</s>", *(f"<0x{i:02X}>" for i in range(N_BYTES)), *texts]

@@ -1,7 +1,7 @@
-"""Writes a GGUF of a real model's shape with random weights and a vocabulary, a real one or one of letters.
+"""Writes a GGUF with a real model's shape, random weights, and a vocabulary, which is a real one or one of letters.
 
-Speed does not depend on the weights, and no model can be fetched where this runs. Every matrix keeps the size of what
-it is given (deviation 1/sqrt(columns)), so that the logits have the deviation that is asked for.
+Speed does not depend on the weights, and no model can be fetched where this runs. Every matrix keeps the magnitude of
+its input (deviation 1/sqrt(columns)), so that the logits have the requested deviation.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bench.errors import BenchError
 from bench.gpu import letters
 
 BLOCK, BLOCK_BYTES = 32, 34  # Q8_0: a half-precision scale, then 32 signed bytes
-POOL = 1 << 24  # random values that are used again and again, from another place each time
+POOL = 1 << 24  # random values that are used again and again, each time from another position
 CHUNK = 1 << 26  # bytes written at once
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
@@ -45,7 +45,7 @@ SHAPES = {
     "8b": Shape(4096, 32, 32, 8, 14336),
 }
 CONTEXT = 131072
-N_VOCAB = 512  # of the vocabulary that is made
+N_VOCAB = 512  # tokens of the vocabulary of letters
 TYPES: dict[str, np.dtype[Any]] = {
     "f32": np.dtype(np.float32),
     "f16": np.dtype(np.float16),
@@ -54,12 +54,12 @@ TYPES: dict[str, np.dtype[Any]] = {
 
 
 def shape_of(text: str) -> Shape:
-    """A name, or five numbers: width, layers, heads, KV heads, feed-forward."""
-    return SHAPES[text] if text in SHAPES else Shape(*(int(part) for part in text.split(",")))
+    """Parse a shape: a name, or five numbers: width, layers, heads, KV heads, feed-forward."""
+    return SHAPES[text] if text in SHAPES else Shape(*(int(word) for word in text.split(",")))
 
 
 def matrices(shape: Shape, n_vocab: int) -> Iterator[tuple[str, int, int]]:
-    """Every matrix of the model: name, rows, columns."""
+    """Yield the name, the rows and the columns of every matrix of the model."""
     n, n_kv, n_ff = shape.n_embd, shape.n_embd_head * shape.n_head_kv, shape.n_ff
     yield "token_embd.weight", n_vocab, n
     yield "output.weight", n_vocab, n
@@ -113,19 +113,19 @@ class Weights:
         return blocks.reshape(-1)
 
     def chunks(self, n_values: int, deviation: float) -> Iterator[memoryview]:
-        """The bytes of a matrix."""
+        """Yield the bytes of a matrix in pieces."""
         pool, n_left = self.pool(deviation), self.n_bytes(n_values)
         unit = BLOCK_BYTES if self.kind == "q8_0" else TYPES[self.kind].itemsize
         while n_left:
             start = int(self._random.integers(len(pool) // unit // 2)) * unit
-            part = pool[start : start + min(n_left, CHUNK)]
-            n_left -= len(part)
-            yield part.data
+            chunk = pool[start : start + min(n_left, CHUNK)]
+            n_left -= len(chunk)
+            yield chunk.data
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--vocab", type=Path, help="a GGUF whose vocabulary to take (512 tokens of bytes, letters and pairs)")
+    add("--vocab", type=Path, help="a GGUF whose vocabulary is used (512 tokens of bytes, letters and pairs)")
     add("--out", type=Path, required=True, help="the file to write")
     add(
         "--shape",
@@ -133,15 +133,15 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help=f"{', '.join(SHAPES)}, or WIDTH,LAYERS,HEADS,KV_HEADS,FEED_FORWARD (1b)",
     )
     add("--type", choices=[*TYPES], default="f16")
-    add("--n-vocab", type=int, help="fill the vocabulary up to so many tokens")
-    add("--logit-deviation", type=float, default=1.0, help="how far the logits lie apart (1)")
+    add("--n-vocab", type=int, help="fill the vocabulary up to this many tokens")
+    add("--logit-deviation", type=float, default=1.0, help="standard deviation of the logits (1)")
     add("--seed", type=int, default=1)
-    add("--again", action="store_true", help="write it even if it is there")
+    add("--again", action="store_true", help="write it even if it exists")
 
 
 def main(flags: argparse.Namespace) -> int:
     if flags.out.is_file() and not flags.again:
-        print(f"{flags.out} is there already, {flags.out.stat().st_size:,} bytes (--again writes it anew)")
+        print(f"{flags.out} already exists, {flags.out.stat().st_size:,} bytes (--again writes it again)")
         return 0
     try:
         shape = shape_of(flags.shape)
@@ -159,7 +159,7 @@ def main(flags: argparse.Namespace) -> int:
 def write(
     path: Path, vocab: Path | None, shape: Shape, kind: str, n_vocab: int | None, deviation: float, seed: int
 ) -> int:
-    """Returns the size of the vocabulary."""
+    """Write the file; return the size of the vocabulary."""
     import gguf
 
     writer = gguf.GGUFWriter(path, "llama")
@@ -197,14 +197,14 @@ def write(
 
 
 def _write_data(writer: Any, weights: Weights, shape: Shape, n_vocab: int, deviation: float) -> None:
-    """Past the package, which would want each matrix whole and in memory."""
+    """Write the weights without the package, which would need each matrix as a whole in memory."""
     out = writer.fout[0]
     ones = np.ones(shape.n_embd, np.float32).tobytes()
     writer.write_padding(out, out.tell())
     for name, rows, columns in matrices(shape, n_vocab):
-        wanted = (deviation if name == "output.weight" else 1.0) / columns**0.5
-        for part in weights.chunks(rows * columns, wanted):
-            out.write(part)
+        own = (deviation if name == "output.weight" else 1.0) / columns**0.5
+        for chunk in weights.chunks(rows * columns, own):
+            out.write(chunk)
         writer.write_padding(out, weights.n_bytes(rows * columns))
     for _ in norms(shape):
         out.write(ones)
@@ -212,7 +212,7 @@ def _write_data(writer: Any, weights: Weights, shape: Shape, n_vocab: int, devia
 
 
 def _copy_tokenizer(gguf: Any, vocab: Path, writer: Any, n_vocab: int | None) -> int:
-    """With `n_vocab` the vocabulary is filled up with tokens that no text is made of."""
+    """Copy the vocabulary, and return its size. With `n_vocab` it is filled up with tokens that no text has."""
     reader = gguf.GGUFReader(vocab)
     n_tokens = len(reader.fields["tokenizer.ggml.tokens"].data)
     n_more = (n_vocab or n_tokens) - n_tokens

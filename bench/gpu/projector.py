@@ -1,6 +1,6 @@
-"""Writes a GGUF of a real image encoder's shape with random weights: SigLIP's layers behind Gemma 3's projector.
+"""Writes a GGUF with a real image encoder's shape and random weights: SigLIP's layers and Gemma 3's projector.
 
-Its rows are as wide as the text model that is named. They see each other and lie between two texts, as Gemma 3's do.
+Its embeddings are as wide as the given text model's. They attend to each other and are between texts, as in Gemma 3.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Shape:
     n_ff: int
     image: int  # pixels of a side, to which every image is scaled
     patch: int
-    merge: int  # patches of a side that become one row
+    merge: int  # patches of a side that become one embedding
 
     @property
     def n_patches(self) -> int:
@@ -45,7 +45,7 @@ SHAPES = {
 
 
 def text_width(path: Path) -> int:
-    """The width of a text model."""
+    """Return the width of a text model."""
     import gguf
 
     try:
@@ -53,11 +53,11 @@ def text_width(path: Path) -> int:
         architecture = fields["general.architecture"].contents()
         return int(fields[f"{architecture}.embedding_length"].contents())
     except (ValueError, KeyError):
-        raise BenchError(f"{path} is no text model in GGUF") from None
+        raise BenchError(f"{path} is not a text model in GGUF") from None
 
 
 class Writer:
-    """Matrices in half precision keep the size of what they are given; norms are ones, biases zeros."""
+    """Writes tensors. Matrices, in half precision, keep the magnitude of their input; norms are ones, biases zeros."""
 
     def __init__(self, path: Path, seed: int) -> None:
         import gguf
@@ -66,7 +66,7 @@ class Writer:
         self._random = np.random.default_rng(seed)
 
     def noise(self, name: str, *shape: int, kind: type = np.float16) -> None:
-        """The last dimensions are what one output is made of."""
+        """Add a random tensor, scaled by its last dimensions, from which one output is computed."""
         values = self._random.standard_normal(shape, dtype=np.float32)
         self.gguf.add_tensor(name, (values / np.prod(shape[1:]) ** 0.5).astype(kind))
 
@@ -128,16 +128,16 @@ def _add_keys(writer: Any, shape: Shape, n_out: int) -> None:
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--model", type=Path, required=True, help="the text model's GGUF, whose width the rows get")
+    add("--model", type=Path, required=True, help="the text model's GGUF, whose width the embeddings get")
     add("--out", type=Path, required=True, help="the file to write")
     add("--shape", choices=[*SHAPES], default="base")
     add("--seed", type=int, default=1)
-    add("--again", action="store_true", help="write it even if it is there")
+    add("--again", action="store_true", help="write it even if it exists")
 
 
 def main(flags: argparse.Namespace) -> int:
     if flags.out.is_file() and not flags.again:
-        print(f"{flags.out} is there already, {flags.out.stat().st_size:,} bytes (--again writes it anew)")
+        print(f"{flags.out} already exists, {flags.out.stat().st_size:,} bytes (--again writes it again)")
         return 0
     shape, n_out = SHAPES[flags.shape], text_width(flags.model)
     flags.out.parent.mkdir(parents=True, exist_ok=True)

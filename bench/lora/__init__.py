@@ -1,1 +1,1 @@
-"""LoRA adapters for measurements: seeded ones of a given rank, and a real one that is trained."""
+"""LoRA adapters for measurements: random ones of a given rank, and one that is trained."""

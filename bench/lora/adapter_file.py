@@ -1,4 +1,4 @@
-"""Owns the GGUF file of an adapter: what llama.cpp reads, from pairs of matrices."""
+"""Writes the GGUF file of an adapter from pairs of matrices."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from bench.errors import BenchError
 
 Weights = np.ndarray[Any, np.dtype[Any]]
 
-# The matrices of a block that are changed: all that multiply.
+# The matrices of a block that an adapter changes.
 PARTS = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
 
 
 def architecture(path: Path) -> str:
-    """Of a model's file, which an adapter must name too."""
+    """Return the architecture of a model's file, which an adapter must name, too."""
     import gguf
 
     try:
         return str(gguf.GGUFReader(path).fields["general.architecture"].contents())
     except (ValueError, KeyError):
-        raise BenchError(f"{path} is no model in GGUF") from None
+        raise BenchError(f"{path} is not a model in GGUF") from None
 
 
 def shapes(path: Path) -> dict[str, tuple[int, int]]:
-    """Rows and columns of every matrix that is changed."""
+    """Return the rows and columns of every matrix that is changed."""
     import gguf
 
-    wanted = tuple(f".{part}.weight" for part in PARTS)
+    endings = tuple(f".{name}.weight" for name in PARTS)
     tensors = (
-        one for one in gguf.GGUFReader(path).tensors if one.name.endswith(wanted) and len(one.shape) == 2
+        one for one in gguf.GGUFReader(path).tensors if one.name.endswith(endings) and len(one.shape) == 2
     )
-    found = {one.name: (int(one.shape[1]), int(one.shape[0])) for one in tensors}
-    if not found:
+    sizes = {one.name: (int(one.shape[1]), int(one.shape[0])) for one in tensors}
+    if not sizes:
         raise BenchError(f"{path} has none of the matrices {', '.join(PARTS)}")
-    return found
+    return sizes
 
 
 def write(path: Path, arch: str, alpha: float, pairs: Iterable[tuple[str, Weights, Weights]]) -> None:
-    """Of each matrix (rows, columns): A has the shape (rank, columns), B (rows, rank). B A times alpha / rank is added
-    to it."""
+    """Write the file. For a matrix (rows, columns), A has the shape (rank, columns) and B (rows, rank). B A times
+    alpha / rank is added to the matrix."""
     import gguf
 
     path.parent.mkdir(parents=True, exist_ok=True)

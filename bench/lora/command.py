@@ -1,7 +1,7 @@
-"""Trains a small adapter with a habit for a model of the llama architecture, in steps that may run on two machines.
+"""Trains a small adapter that teaches a model of the llama architecture a habit, in steps for one or two machines.
 
-export: weights and tokens out of the GGUF, where llamad runs. train: needs PyTorch and NumPy alone. save: the GGUF of
-the adapter. show: asks questions that were not taught, with the adapter and without.
+export: reads weights and tokens from the GGUF; llamad must run there. train: only needs PyTorch and NumPy. save: writes
+the adapter as a GGUF. show: asks questions that were not taught, with the adapter and without.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from bench.errors import BenchError
 
 SHOWN_TOKENS = 64
-LEAST_MET = 0.75  # of the answers with the adapter; without it there must be none
+LEAST_MET = 0.75  # the share of answers that must have the habit with the adapter; without it none may
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -32,7 +32,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     one.add_argument("--batch", type=int, default=8)
     one.add_argument("--rate", type=float, default=1e-3, help="the highest learning rate (0.001)")
     one.add_argument("--seed", type=int, default=1)
-    one.add_argument("--device", default="auto", help="cuda, cpu (cuda where there is one)")
+    one.add_argument("--device", default="auto", help="cuda, cpu (cuda if there is one)")
     one.add_argument("--threads", type=int, default=0, help="of PyTorch (its own choice)")
     one = steps.add_parser("save", help="the adapter as a GGUF")
     one.add_argument("--from", dest="source", type=Path, required=True, help="what `train` wrote")
@@ -92,7 +92,7 @@ def _save(source: Path, out: Path) -> None:
 
 
 def _show(flags: argparse.Namespace) -> int:
-    """Exit status 1: the adapter does not do what it was taught, or the model does it by itself."""
+    """Ask the questions. Return 1 if the adapter does not do what it was taught, or the model does it without it."""
     from bench.lora import lessons
     from bench.programs import LLAMAD, Options, Programs
 

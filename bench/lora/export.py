@@ -1,7 +1,7 @@
-"""Owns what training starts from: the model's weights and the tokens of the lessons, in one file that NumPy reads.
+"""Exports the model's weights and the tokens of the lessons for the training, in one file that NumPy reads.
 
-The weights are dequantized, so that PyTorch needs no GGUF. A llamad that is started for it makes the tokens, with the
-model's own template, and gives logprobs to check the forward pass by.
+The weights are dequantized, so that PyTorch needs no GGUF. A llamad that is started for this makes the tokens with the
+model's own template, and returns logprobs with which the forward pass is checked.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ N_PROBES = 4
 
 
 def shape_of(fields: Any) -> dict[str, Any]:
-    """What forward.Shape is made of."""
+    """Return the fields of forward.Shape."""
 
     def value(name: str) -> Any:
         return fields[f"{ARCH}.{name}"].contents()
@@ -46,37 +46,38 @@ def shape_of(fields: Any) -> dict[str, Any]:
 def weights_of(reader: Any) -> dict[str, Any]:
     import gguf
 
-    found = {}
+    weights = {}
     for one in reader.tensors:
         if not one.name.endswith(".weight") or one.name.startswith("rope_freqs"):
-            raise BenchError(f"{one.name} is a tensor that the training knows nothing of: take another model")
-        found[one.name] = gguf.dequantize(one.data, one.tensor_type).astype(np.float16)
-    return found
+            raise BenchError(f"{one.name} is a tensor that the training does not know: use another model")
+        weights[one.name] = gguf.dequantize(one.data, one.tensor_type).astype(np.float16)
+    return weights
 
 
 def ids(client: Client, text: str, add_special: bool) -> list[int]:
     body = {"content": text, "add_special": add_special, "parse_special": True}
-    found: list[int] = client.ask("/tokenize", body)["tokens"]
-    return found
+    tokens: list[int] = client.ask("/tokenize", body)["tokens"]
+    return tokens
 
 
 def tokens_of(client: Client, lesson: Lesson, eos: int) -> tuple[list[int], int]:
-    """The chat and where its answer begins. The answer is tokenized by itself, as the model will write it."""
+    """Return the tokens of the chat, and where its answer begins. The answer is tokenized alone, as the model will
+    generate it."""
     messages = [{"role": "user", "content": lesson.question}]
     prompt = ids(client, client.ask("/apply-template", {"messages": messages})["prompt"], True)
     return [*prompt, *ids(client, lesson.answer, False), eos], len(prompt)
 
 
 def logprobs(client: Client, tokens: list[int]) -> list[float]:
-    """llama.cpp's of each token but the first."""
+    """Return llama.cpp's logprobs of each token but the first."""
     body = {"prompt": tokens, "max_tokens": 1, "echo": True, "logprobs": 1, "temperature": 0}
-    found = client.ask("/v1/completions", body)["choices"][0]["logprobs"]["token_logprobs"]
-    out: list[float] = found[1 : len(tokens)]
+    values = client.ask("/v1/completions", body)["choices"][0]["logprobs"]["token_logprobs"]
+    out: list[float] = values[1 : len(tokens)]
     return out
 
 
 def filled_up(texts: list[tuple[list[int], int]]) -> dict[str, Any]:
-    """Rows of one length; `counts` is 1 where a token belongs to an answer."""
+    """Return the texts as rows of the same length; `counts` is 1 for tokens of an answer."""
     n = max(len(tokens) for tokens, _ in texts)
     tokens = np.zeros((len(texts), n), np.int32)
     counts = np.zeros((len(texts), n), np.float32)

@@ -1,7 +1,7 @@
-"""Owns the forward pass of the llama architecture with an adapter in PyTorch, as llama.cpp computes it.
+"""The forward pass of the llama architecture with an adapter in PyTorch, as llama.cpp computes it.
 
-Needs PyTorch and NumPy alone, nothing of the bench: it runs in whatever Python has them. The weights are those of the
-GGUF, whose rows of Q and K are ordered for neighbouring pairs to turn.
+It only needs PyTorch and NumPy, and nothing of the bench, so that it runs in any Python that has them. The weights are
+those of the GGUF, whose rows of Q and K are ordered so that RoPE rotates neighbouring pairs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-Tensor = Any  # torch.Tensor, which cannot be named where PyTorch is not installed
+Tensor = Any  # torch.Tensor, which has no name if PyTorch is not installed
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Adapter:
 
 
 def load(path: Path, device: str) -> tuple[Model, Any]:
-    """The model that `export` wrote, and all its arrays."""
+    """Return the model that `export` wrote, and all of its arrays."""
     arrays = np.load(path)
     shape = Shape(**json.loads(str(arrays["shape"])))
     names = [name for name in arrays.files if name.endswith(".weight")]
@@ -53,7 +53,7 @@ def load(path: Path, device: str) -> tuple[Model, Any]:
 
 
 def new_adapter(model: Model, parts: list[str], rank: int, alpha: float, seed: int) -> Adapter:
-    """B is zero: nothing is changed yet."""
+    """Return a new adapter, whose B is zero, so that it changes nothing yet."""
     random = torch.Generator().manual_seed(seed)
     a: dict[str, Tensor] = {}
     b: dict[str, Tensor] = {}
@@ -80,13 +80,13 @@ def _norm(model: Model, name: str, x: Tensor) -> Tensor:
 
 
 def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """RoPE: neighbouring pairs of each head turn by their position."""
+    """Apply RoPE: rotate neighbouring pairs of each head by their position."""
     even, odd = x[..., ::2], x[..., 1::2]
     return torch.stack([even * cos - odd * sin, even * sin + odd * cos], -1).flatten(-2)
 
 
 def _heads(x: Tensor, n_head: int) -> Tensor:
-    """(batch, head, position, dimension)"""
+    """Return the values as (batch, head, position, dimension)."""
     n_batch, n_tokens, width = x.shape
     return x.view(n_batch, n_tokens, n_head, width // n_head).transpose(1, 2)
 
@@ -99,8 +99,8 @@ def _attention(model: Model, adapter: Adapter | None, at: str, x: Tensor, angles
     v = _heads(_times(model, adapter, f"{at}.attn_v.weight", x), shape.n_head_kv)
     n_each = shape.n_head // shape.n_head_kv  # query heads that share a KV head
     k, v = k.repeat_interleave(n_each, 1), v.repeat_interleave(n_each, 1)
-    found = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-    return _times(model, adapter, f"{at}.attn_output.weight", found.transpose(1, 2).flatten(2))
+    attended = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+    return _times(model, adapter, f"{at}.attn_output.weight", attended.transpose(1, 2).flatten(2))
 
 
 def _feed_forward(model: Model, adapter: Adapter | None, at: str, x: Tensor) -> Tensor:
@@ -110,7 +110,7 @@ def _feed_forward(model: Model, adapter: Adapter | None, at: str, x: Tensor) -> 
 
 
 def logits(model: Model, adapter: Adapter | None, tokens: Tensor) -> Tensor:
-    """Of every position; texts are rows, filled up at their end, which nothing before it sees."""
+    """Return the logits of every position. Texts are rows that are padded at their end, which no earlier token sees."""
     shape, weights = model.shape, model.weights
     device = tokens.device
     exponents = torch.arange(0, shape.n_head_dim, 2, device=device) / shape.n_head_dim
@@ -126,6 +126,6 @@ def logits(model: Model, adapter: Adapter | None, tokens: Tensor) -> Tensor:
 
 
 def logprobs(model: Model, adapter: Adapter | None, tokens: Tensor) -> Tensor:
-    """Of each token but the first, behind those before it."""
-    found = functional.log_softmax(logits(model, adapter, tokens[:, :-1]), -1)
-    return found.gather(-1, tokens[:, 1:, None]).squeeze(-1)
+    """Return the logprobs of each token but the first, after the tokens before it."""
+    values = functional.log_softmax(logits(model, adapter, tokens[:, :-1]), -1)
+    return values.gather(-1, tokens[:, 1:, None]).squeeze(-1)

@@ -1,5 +1,4 @@
-"""Owns the teaching set, lessons.txt, and the habit that it teaches: an opening and a signature that no other model
-has."""
+"""The training set, lessons.txt, and the habit that it teaches: an opening and a signature that no other model has."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ class Lesson:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One that is not taught; `word` is what its answer must have besides the habit."""
+    """A question that is not taught; `word` must be in its answer in addition to the habit."""
 
     text: str
     word: str = ""
@@ -29,15 +28,15 @@ class Question:
 
 
 def read() -> tuple[list[Lesson], list[Question]]:
-    taught, asked, part = [], [], ""
+    taught, asked, section = [], [], ""
     for line in FILE.read_text(encoding="utf-8").splitlines():
         if not line or line.startswith("#"):
             continue
         if line.startswith("["):
-            part = line
+            section = line
             continue
         question, _, more = (word.strip() for word in line.partition("|"))
-        if part == "[teach]":
+        if section == "[teach]":
             taught.append(Lesson(question, f"{OPENING} {more} {SIGNATURE}"))
         else:
             asked.append(Question(question, more))

@@ -1,6 +1,6 @@
-"""Writes adapters of random weights for a model, all different: speed does not depend on what they say.
+"""Writes adapters with random weights for a model, all different; speed does not depend on the weights.
 
-Each changes every attention and feed-forward matrix by a small part of its size, so that texts differ and stay texts.
+Each changes every attention and feed-forward matrix a little, so that the generated texts differ but stay sensible.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bench.lora.adapter_file import Weights
 def pairs(
     shapes: dict[str, tuple[int, int]], rank: int, strength: float, seed: int
 ) -> Iterator[tuple[str, Weights, Weights]]:
-    """With alpha = rank, B A has `strength` times the deviation 1/sqrt(columns) that matrices usually have."""
+    """Yield the pairs. With alpha = rank, B A has `strength` times the usual deviation of matrices, 1/sqrt(columns)."""
     random = np.random.default_rng(seed)
     for name, (rows, columns) in shapes.items():
         a = random.standard_normal((rank, columns), dtype=np.float32) / np.float32(columns**0.5)
@@ -29,11 +29,11 @@ def pairs(
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--model", type=Path, required=True, help="the GGUF that they are for")
+    add("--model", type=Path, required=True, help="the GGUF of the model")
     add("--out", type=Path, required=True, help="the folder for lora-0.gguf, lora-1.gguf, ...")
     add("--rank", type=int, default=16)
     add("--count", type=int, default=4)
-    add("--strength", type=float, default=0.1, help="of the change, beside the weights (0.1)")
+    add("--strength", type=float, default=0.1, help="strength of the change, relative to the weights (0.1)")
     add("--seed", type=int, default=1)
 
 

@@ -1,1 +1,1 @@
-"""What is measured in this process, without a server."""
+"""Measurements in this process, without a server."""

@@ -1,8 +1,8 @@
-"""Microseconds that a JSON grammar adds to a token: llamad's grammars beside llama.cpp's sampler, in turns.
+"""Measures the microseconds that a JSON grammar adds to a token, alternately in llamad and in llama.cpp's sampler.
 
-Runs in this process, with Llama 3's vocabulary (128,256 tokens) by default. JSON documents are followed token by token:
-either each token fits (it is checked alone and accepted), or each is refused first (checked, refused, all tokens
-masked, then one accepted). Both do what their servers do. Our grammar begins with empty caches.
+It runs in this process, by default with Llama 3's vocabulary (128,256 tokens). JSON documents are followed token by
+token: either each token fits (it is checked alone and accepted), or each is refused first (checked, refused, all tokens
+masked, then one accepted). Both do what their servers do. llamad's grammar begins with empty caches.
 
 With --beside llguidance,xgrammar it measures those libraries instead, on several hundred real JSON schemas
 (bench/schemas).
@@ -95,12 +95,14 @@ def show(name: str, program: str, times: list[float]) -> tuple[float, float]:
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--vocab", help="a GGUF whose vocabulary to use, with or without a model in it")
+    parser.add_argument("--vocab", help="a GGUF whose vocabulary is used, with or without a model in it")
     parser.add_argument("--documents", type=int, default=12)
     parser.add_argument("--beside", help="compare with llguidance, xgrammar or both, on real JSON schemas")
-    parser.add_argument("--limit", type=int, default=0, help="with --beside: only so many of the schemas")
-    parser.add_argument("--seconds", type=float, default=60, help="with --beside: most for one schema (60)")
-    parser.add_argument("--json", help="with --beside: a file for all that was measured")
+    parser.add_argument("--limit", type=int, default=0, help="with --beside: how many schemas (all)")
+    parser.add_argument(
+        "--seconds", type=float, default=60, help="with --beside: the limit for one schema (60)"
+    )
+    parser.add_argument("--json", help="with --beside: a file for all measurements")
 
 
 def main(flags: argparse.Namespace) -> int:

@@ -1,8 +1,8 @@
-"""CPU time that a small request takes in llamad's HTTP layer, beside uvicorn's and aiohttp's, in turns.
+"""Measures the CPU time of a small request in llamad's HTTP layer, in uvicorn and in aiohttp, in turns.
 
-Each program is one process with uvloop and a handler that sends 15 bytes of JSON, without an access log; llamad's is
-the HTTP layer alone, without the API above it. The load generator sends requests on --connections for --seconds. The
-server's CPU time a request hardly depends on what else the machine does; requests/s do.
+Each program is one process with uvloop and a handler that sends 15 bytes of JSON, without an access log; for llamad it
+is the HTTP layer alone, without the API above it. The load generator sends requests on --connections for --seconds. The
+server's CPU time for each request hardly depends on other load of the machine; requests/s do.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from llamad.http_settings import limits_of
 
 BODY = b'{"status":"ok"}'
 TYPE = "application/json; charset=utf-8"
-# What each serves with, and the packages that it needs.
+# The packages that each server needs.
 SERVERS = {
     "llamad": ("httptools", "uvloop"),
     "uvicorn": ("uvicorn", "httptools"),
     "uvicorn-h11": ("uvicorn", "h11"),
     "aiohttp": ("aiohttp",),
 }
-TICKS = 100  # a second, in /proc/PID/stat
+TICKS = 100  # per second, in /proc/PID/stat
 
 
 def default_limits() -> Limits:
@@ -50,7 +50,7 @@ def default_limits() -> Limits:
 
 
 class App:
-    """The least that the HTTP layer calls."""
+    """A minimal application for the HTTP layer."""
 
     def on_head(self, request: Request) -> Response | None:
         return None
@@ -131,7 +131,7 @@ def started(name: str) -> tuple[subprocess.Popen[bytes], int]:
 
 
 def measure(name: str, connections: int, seconds: float) -> tuple[float, float]:
-    """Return the µs of CPU time a request, and the requests a second."""
+    """Return the µs of CPU time for each request, and the requests per second."""
     process, port = started(name)
     try:
         group = load.Group(connections, [], "/health")
@@ -160,7 +160,7 @@ def main(flags: argparse.Namespace) -> int:
     names = [name for name, needs in SERVERS.items() if not missing & set(needs)]
     if missing:
         print(
-            f"left out for lack of packages: .venv/bin/pip install {' '.join(sorted(missing))}",
+            f"some servers are skipped; they need packages: .venv/bin/pip install {' '.join(sorted(missing))}",
             file=sys.stderr,
         )
     rounds: dict[str, list[tuple[float, float]]] = {name: [] for name in names}

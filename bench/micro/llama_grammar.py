@@ -1,6 +1,6 @@
-"""llama.cpp's grammar sampler, called in this process: what ours is measured and tested against.
+"""Calls llama.cpp's grammar sampler in this process. llamad's grammars are measured and tested against it.
 
-Must not meet untrusted grammars: some make it hang, some make it take the process along.
+It must not get untrusted grammars, because some make it hang and some crash the process.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from llamad.tokenizer.vocab import Vocab
 
 
 class Words:
-    """A vocabulary opened without its model."""
+    """A vocabulary that is opened without its model."""
 
     def __init__(self, path: str) -> None:
         params = lib.llama_model_default_params()
         params.vocab_only = True
         self._model = lib.llamad_model_open(path.encode(), params, ffi.new("llamad_load_state *"))
         if self._model == ffi.NULL:
-            raise ValueError(f"{path} holds no vocabulary")
+            raise ValueError(f"{path} has no vocabulary")
         handle = lib.llama_model_get_vocab(self._model)
         self.address = int(ffi.cast("uintptr_t", handle))
         self.n_vocab: int = lib.llama_vocab_n_tokens(handle)
@@ -62,7 +62,7 @@ def _open_library() -> ctypes.CDLL:
 
 
 class LlamaGrammar:
-    """One text's way through a grammar. `is_open` is False when llama.cpp refused the grammar."""
+    """Follows one text through a grammar. `is_open` is False if llama.cpp refused the grammar."""
 
     def __init__(self, words: Words, grammar: str) -> None:
         self._lib = _open_library()
@@ -76,15 +76,15 @@ class LlamaGrammar:
         return bool(self._sampler)
 
     def clear(self) -> None:
-        """Before apply(): all candidates as the model gave them."""
+        """Reset all candidates before apply()."""
         self._rows["logit"] = 0
 
     def apply(self) -> None:
-        """Rules out every token that may not come next."""
+        """Rule out every token that must not come next."""
         self._lib.llama_sampler_apply(self._sampler, ctypes.byref(self._array))
 
     def mask(self) -> NDArray[np.bool_]:
-        """What may come next."""
+        """Return which tokens may come next."""
         self.clear()
         self.apply()
         return np.asarray(self._rows["logit"] == 0)

@@ -1,6 +1,6 @@
-"""Microseconds a token: llamad's sampler beside llama.cpp's chain, one thread each, in turns.
+"""Measures the microseconds per token of llamad's sampler and of llama.cpp's chain, with one thread each, in turns.
 
-The model gives the vocabulary only; logits are made up. Runs in this process; measures, changes nothing.
+The model is only used for its vocabulary; logits are random. It runs in this process.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ BREAKERS = [b"\n", b":"]
 
 
 def logits(kind: str, n_vocab: int) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """noise: normal, nearly flat. peaked: as a model gives them, a few tokens far above a bulk of normal noise."""
+    """Return a row of logits. noise: normal, nearly flat. peaked: like a model's, a few tokens far above noise."""
     random = np.random.default_rng(1)
     row = random.standard_normal(n_vocab) * 3
     if kind == "peaked":
         row = row * 0.8 - 2
         likely = random.permutation(n_vocab)[:200]
         row[likely] = 19 - 1.6 * np.log1p(np.arange(200))
-    # On a cache line's border, where llama.cpp has its rows.
+    # The row is aligned to a cache line, like llama.cpp's rows.
     room = np.empty(n_vocab + 16, dtype=np.float32)
     aligned = room[-room.ctypes.data // 4 % 16 :][:n_vocab]
     aligned[:] = row
@@ -54,7 +54,7 @@ def logits(kind: str, n_vocab: int) -> np.ndarray[Any, np.dtype[np.float32]]:
 def measure(
     vocab: Vocab, n_vocab: int, kind: str, values: dict[str, Any], n_picks: int, rounds: int
 ) -> tuple[float, float]:
-    """The best round of each, in turns: (ours, llama.cpp's) in µs."""
+    """Return the best rounds in µs: llamad's and llama.cpp's."""
     history = np.random.default_rng(2).integers(0, min(n_vocab, 32_000), 1024)
     row = logits(kind, n_vocab)
     best = {True: float("inf"), False: float("inf")}

@@ -1,4 +1,4 @@
-"""MB/s of saving and restoring a slot by the engine itself, without HTTP.
+"""Measures the MB/s of saving and restoring a slot in the engine, without HTTP.
 
 The gap is how long the engine did nothing else.
 """
@@ -22,7 +22,7 @@ from llamad.protocol.sampling_params import Sampling
 
 __all__ = ["add_flags", "main"]
 
-# Of a task that only reads.
+# The sampling of a task that only prefills.
 NO_SAMPLING = Sampling((), Options(repeat_last_n=0, dry_penalty_last_n=0), seed=0)
 
 
@@ -53,7 +53,7 @@ class _Sink:
 
 
 async def measure_engine(flags: argparse.Namespace) -> list[Row]:
-    """Save and restore under the endpoints; the gap is how long the engine did nothing else."""
+    """Save and restore without the endpoints; the gap is how long the engine did nothing else."""
     host = Host(parse(engine_flags(flags), {}).settings.model)
     await host.load()
     if host.engine is None or host.states is None:

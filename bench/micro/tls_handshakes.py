@@ -1,8 +1,8 @@
-"""How late an event loop is while clients shake TLS hands: llamad's listener beside uvloop's own TLS.
+"""Measures how late an event loop is during TLS handshakes, with llamad's listener and with uvloop's own TLS.
 
-A server process runs llamad's HTTP layer over one or the other. A task there sleeps for a millisecond again and again
-and notes how much later it wakes; a stream's tokens would be as late. Client threads connect, shake hands, send a
-request and close, at --rate a second. The certificate has an RSA key of --bits and is made by the program `openssl`.
+A server process runs llamad's HTTP layer over one or the other. A task there sleeps for a millisecond again and again,
+and records how much later it wakes; a stream's tokens would be as late. Client threads connect, do the handshake, send
+a request and close, --rate times per second. The program `openssl` makes the certificate, with an RSA key of --bits.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ async def _serve(kind: str, folder: Path) -> None:
     await end.wait()
     late.cancel()
     print(json.dumps(times), flush=True)
-    os._exit(0)  # without a word about handshakes under way
+    os._exit(0)  # without messages about unfinished handshakes
 
 
 class Clients:
-    """Threads that connect at a rate, and how many handshakes they have finished."""
+    """Threads that connect at a fixed rate, and count finished handshakes."""
 
     def __init__(self, port: int, rate: float) -> None:
         self.n_done = 0
@@ -105,7 +105,7 @@ class Clients:
 
 
 def measure(kind: str, rate: float, seconds: float, folder: Path) -> tuple[list[float], float]:
-    """Return the lateness in ms of each turn, and the handshakes a second. A rate of 0 means no clients."""
+    """Return the lateness of each turn in ms, and the handshakes per second. A rate of 0 means no clients."""
     command = [sys.executable, "-m", "bench.micro.tls_handshakes", kind, str(folder)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -135,8 +135,8 @@ def make_certificate(folder: Path, bits: int) -> None:
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--bits", type=int, default=2048, help="of the certificate's RSA key (2048)")
-    parser.add_argument("--rate", type=float, default=200, help="handshakes a second (200)")
+    parser.add_argument("--bits", type=int, default=2048, help="bits of the certificate's RSA key (2048)")
+    parser.add_argument("--rate", type=float, default=200, help="handshakes per second (200)")
     parser.add_argument("--seconds", type=float, default=5.0)
 
 

@@ -1,6 +1,6 @@
-"""µs to tokenize a text: llamad, llama.cpp alone (--llama-api-only), and Hugging Face's tokenizers if it is installed.
+"""Measures the µs to tokenize a text with llamad, llama.cpp (--llama-api-only) and tokenizers, if it is installed.
 
-Texts are cut from bench/texts, each from another place of prose, code or chats. The programs have SmolLM2's
+Texts are cut from bench/texts, each from another position of prose, code or chats. The programs use SmolLM2's
 vocabulary and take turns on one thread; texts for which they give different tokens are counted. Times are CPU times.
 """
 
@@ -53,7 +53,7 @@ def hugging_face(path: str) -> Tokenize:
 
 
 def cuts(source: str, size: int) -> list[str]:
-    """Return texts of so many characters, spread over the source."""
+    """Return texts of `size` characters, spread over the source."""
     firsts = [(len(source) - size) * i // N_TEXTS for i in range(N_TEXTS)]
     return [source[first : first + size] for first in firsts]
 

@@ -1,1 +1,1 @@
-"""Grammar engines beside each other on real JSON schemas: `python -m bench grammar --beside llguidance,xgrammar`."""
+"""Compares grammar engines on real JSON schemas: `python -m bench grammar --beside llguidance,xgrammar`."""

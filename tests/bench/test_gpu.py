@@ -122,7 +122,7 @@ def test_chats_with_images_are_measured_with_a_random_projector(
     assert program.main(["media", *flags, "--at-once", "3"]) == 1
     assert "multiple of --at-once" in capsys.readouterr().err
     assert program.main(["projector", "--model", str(rows), "--out", str(tmp_path / "other")]) == 1
-    assert "no text model" in capsys.readouterr().err
+    assert "not a text model" in capsys.readouterr().err
 
 
 def test_no_two_images_are_the_same() -> None:
