@@ -43,7 +43,8 @@ def states_layout(settings: ModelSettings, ready: Ready) -> tuple[Layout | None,
 
 class Connections:
     """`model`, `engine` (if it generates) and `embedder` (if the flags enable it) are set from the first engine on, and
-    stay. Its engines, one after another, map the blobs of `arena`. Raises OSError for a trace that cannot be written."""
+    stay. The engines, one after another, map the blobs of `arena`. Raises OSError for a trace that cannot be
+    written."""
 
     def __init__(self, settings: ModelSettings, arena: Arena) -> None:
         self.settings = settings
