@@ -8,7 +8,6 @@ start. It must not listen, and must not write a file.
 from __future__ import annotations
 
 import asyncio
-import pickle
 import signal
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from llamad.daemon import Daemon, StartError
 from llamad.engine.fit.measure import Device
 from llamad.engine.fit.usage import Use
 from llamad.engine.survey import Alternative, Cache, Refusal, Survey
+from llamad.flags import engine_settings
 from llamad.flags.parse import FlagError
 from llamad.flags.settings import DaemonSettings, ModelSettings, Settings
 from llamad.flags.sources import Sources
@@ -122,7 +122,7 @@ def _survey(settings: ModelSettings) -> Survey:
     """Survey the model in a child process. Raises LoadError."""
     done = subprocess.run(
         [sys.executable, "-P", "-m", "llamad.engine.survey"],
-        input=pickle.dumps(settings),
+        input=engine_settings.pack(settings),
         capture_output=True,
         env=environment(),
     )

@@ -10,6 +10,7 @@ import logging
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -21,7 +22,6 @@ from llamad.engine.loading.model import load
 from llamad.engine.loading.opening import Loading, vet
 from llamad.engine.loading.thread_pools import restored
 from llamad.engine.loading.threads import compute_threads, sampler_threads
-from llamad.flags.settings import ModelSettings
 from llamad.grammar.grammar import Grammar, GrammarError, Pieces
 from llamad.protocol.channel import Descriptors
 from llamad.protocol.control_messages import (
@@ -35,6 +35,9 @@ from llamad.protocol.control_messages import (
     Refused,
 )
 from llamad.protocol.errors import FileRefused, LoadError
+
+if TYPE_CHECKING:
+    from llamad.flags.settings import ModelSettings
 
 log = logging.getLogger("llamad.engine")
 

@@ -11,7 +11,6 @@ import ctypes
 import faulthandler
 import logging
 import os
-import pickle
 import queue
 import signal
 import socket
@@ -21,7 +20,7 @@ import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import NoReturn, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from llamad.base import syscall_filter
 from llamad.base.memory_trim import Trimmer
@@ -32,7 +31,7 @@ from llamad.engine.llama_log import LlamaLog
 from llamad.engine.loading.opening import Loading
 from llamad.engine.loading.thread_pools import bind_caller
 from llamad.engine.log_handler import FrontHandler
-from llamad.flags.settings import ModelSettings
+from llamad.flags import engine_settings
 from llamad.protocol import blobs, process
 from llamad.protocol.channel import Descriptors
 from llamad.protocol.control_messages import (
@@ -59,6 +58,9 @@ from llamad.protocol.control_messages import (
     unpack,
 )
 from llamad.protocol.errors import FileRefused, LoadError
+
+if TYPE_CHECKING:
+    from llamad.flags.settings import ModelSettings
 
 log = logging.getLogger("llamad.engine")
 
@@ -252,7 +254,7 @@ def main() -> int:
     threading.Thread(target=_tell_of_termination, args=(server,), name="llamad-signals", daemon=True).start()
     start = server.receive()
     assert isinstance(start, Start)
-    settings: ModelSettings = pickle.loads(start.settings)
+    settings = engine_settings.unpack(start.settings)
     logging.basicConfig(handlers=[FrontHandler()], level=logging.DEBUG if start.is_verbose else logging.INFO)
     llama_log = LlamaLog()
     llama_log.start()

@@ -7,8 +7,8 @@ It is a separate process, because llama.cpp may abort on a file, and the caller 
 from __future__ import annotations
 
 import os
-import pickle
 import sys
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -20,9 +20,12 @@ from llamad.engine.loading import memory
 from llamad.engine.loading.model import load
 from llamad.engine.loading.opening import Loading, vet
 from llamad.engine.loading.threads import compute_threads
-from llamad.flags.settings import ModelSettings
+from llamad.flags import engine_settings
 from llamad.protocol.control_messages import Loaded
 from llamad.protocol.errors import LoadError
+
+if TYPE_CHECKING:
+    from llamad.flags.settings import ModelSettings
 
 _LINE_MAX = 8192
 _ERROR = 4  # ggml's level
@@ -165,7 +168,7 @@ def _surveyed(settings: ModelSettings) -> Survey | Refusal:
 
 def main() -> int:
     os.environ.setdefault("GGML_NO_BACKTRACE", "1")
-    settings: ModelSettings = pickle.load(sys.stdin.buffer)
+    settings = engine_settings.unpack(sys.stdin.buffer.read())
     sys.stdout.buffer.write(msgspec.json.encode(_surveyed(settings)))
     sys.stdout.flush()
     os._exit(0)  # freeing a model that was never loaded would be useless

@@ -84,14 +84,13 @@ class EngineProcess:
     def begin(self, settings: ModelSettings, kept: bytes = b"") -> None:
         """Let it open the model, while this process imports the rest of itself. `kept`: of the last engine's Planned
         message."""
-        import pickle
-
+        from llamad.flags import engine_settings
         from llamad.protocol.control_messages import Start, packed
 
         self.has_begun = True
         try:
             is_verbose = logging.getLogger().isEnabledFor(logging.DEBUG)
-            self._socket.sendall(packed(Start(pickle.dumps(settings), is_verbose, kept)))
+            self._socket.sendall(packed(Start(engine_settings.pack(settings), is_verbose, kept)))
         except OSError:
             pass  # it has ended; attach() will say why
 

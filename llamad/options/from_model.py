@@ -1,4 +1,4 @@
-"""Owns the sampling defaults that a model's file carries (`general.sampling.*`): their keys, and which are usable.
+"""Reads the sampling defaults that a model's file carries (`general.sampling.*`), and tells which are usable.
 
 Pure functions over the metadata's texts. A file is not to be trusted: what is wrong in it is named and left out.
 """
@@ -9,28 +9,12 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from llamad.options.model_keys import SAMPLING_KEYS, SAMPLING_PREFIX
 from llamad.options.option import Field
 from llamad.options.sampler_names import SAMPLERS_MAX, present_name
 from llamad.options.table import FIELDS
 from llamad.options.values import Samplers
 
-SAMPLING_PREFIX = "general.sampling."
-SAMPLING_TEXT_MAX = 1024  # no usable value is as long
-# The ends of the keys, and their options.
-SAMPLING_KEYS: Mapping[str, str] = {
-    "sequence": "samplers",
-    "top_k": "top_k",
-    "top_p": "top_p",
-    "min_p": "min_p",
-    "xtc_probability": "xtc_probability",
-    "xtc_threshold": "xtc_threshold",
-    "temp": "temperature",
-    "penalty_last_n": "repeat_last_n",
-    "penalty_repeat": "repeat_penalty",
-    "mirostat": "mirostat",
-    "mirostat_tau": "mirostat_tau",
-    "mirostat_eta": "mirostat_eta",
-}
 _SHOWN_MAX = 40
 
 

@@ -25,7 +25,7 @@ class Message(msgspec.Struct, frozen=True, tag=True, array_like=True):
 class Start(Message, frozen=True):
     """The first one."""
 
-    settings: bytes  # of the model, pickled
+    settings: bytes  # of the model (flags/engine_settings.py)
     is_verbose: bool  # whether the log shows lines for debugging
     kept: bytes = b""  # of the Planned message of the last engine
 

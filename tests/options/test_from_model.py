@@ -2,7 +2,8 @@
 
 import pytest
 
-from llamad.options.from_model import SAMPLING_KEYS, defaults_in
+from llamad.options.from_model import defaults_in
+from llamad.options.model_keys import SAMPLING_KEYS
 
 
 def test_every_key():

@@ -133,6 +133,10 @@ class ServedModel:
         for warning in self.defaults.warnings:
             log.warning("%s", warning)
         self._eog_tokens = None
+        for bias in self.settings.options.logit_bias:
+            if bias.token >= model.info.n_vocab:
+                last = model.info.n_vocab - 1
+                raise LoadError(f"--logit-bias {bias.token}: this model's tokens are 0 to {last}")
         try:
             self.key_states.prepare(model)
         except ApiError as error:

@@ -7,12 +7,15 @@ were not fused.
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from llamad.engine.fit.measure import adapter_bytes, tensor_bytes
 from llamad.engine.loading import embedding_context, memory
 from llamad.engine.loading.gguf_head import Array, Head, Malformed
 from llamad.engine.loading.gguf_rules import other_parts
-from llamad.flags.settings import ModelSettings
+
+if TYPE_CHECKING:
+    from llamad.flags.settings import ModelSettings
 
 MIB = 1 << 20
 # Bytes of recurrent state for each slot, layer and element of a hidden vector; no known model has more.

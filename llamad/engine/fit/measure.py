@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -18,8 +18,10 @@ from llamad.engine.fit.usage import Usage, Use
 from llamad.engine.loading.gguf_head import Head, Malformed, Tensor
 from llamad.engine.loading.model import open_contexts
 from llamad.engine.loading.opening import Loading, open_model
-from llamad.flags.settings import ModelSettings
 from llamad.protocol.errors import LoadError
+
+if TYPE_CHECKING:
+    from llamad.flags.settings import ModelSettings
 
 # The settings that decide where the weights are.
 PLACEMENT = (

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -25,9 +26,11 @@ from llamad.engine.fit.search import (
 )
 from llamad.engine.fit.usage import Usage
 from llamad.engine.loading import memory
-from llamad.flags.settings import ModelSettings
 from llamad.flags.types.values import Placement
 from llamad.protocol.errors import LoadError
+
+if TYPE_CHECKING:
+    from llamad.flags.settings import ModelSettings
 
 # The last choice is used again if it leaves this share of the margin, and a new one could not add a layer or an eighth
 # of the cache. Free memory is never quite the same, but a service should behave the same after a restart.

@@ -11,6 +11,7 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -19,7 +20,9 @@ from llamad.engine.fit.measure import PLACEMENT, Device
 from llamad.engine.fit.search import Choice
 from llamad.engine.fit.usage import Usage
 from llamad.engine.loading.gguf_rules import parts_of
-from llamad.flags.settings import ModelSettings
+
+if TYPE_CHECKING:
+    from llamad.flags.settings import ModelSettings
 
 log = logging.getLogger("llamad.engine")
 

@@ -6,14 +6,16 @@ Runs in the engine's main thread, once, at load.
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from llamad._llama import ffi, lib
 from llamad.base import model_file
 from llamad.engine.loading.gguf_head import Head, Malformed
-from llamad.flags.settings import ModelSettings
 from llamad.flags.types.values import ScaledFile
 from llamad.protocol.errors import FileRefused
+
+if TYPE_CHECKING:
+    from llamad.flags.settings import ModelSettings
 
 DIRECTION = re.compile(r"direction\.([1-9][0-9]{0,3})", re.ASCII)
 

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from llamad._llama import ffi, lib
 from llamad.engine.loading import memory
-from llamad.flags.settings import ModelSettings
 from llamad.protocol import blobs
 from llamad.protocol.control_messages import MediaRun
 from llamad.protocol.model_info import VectorInfo
+
+if TYPE_CHECKING:
+    from llamad.flags.settings import ModelSettings
 
 # The most texts in one batch. They share one cache, or need none, so more of them cost nothing.
 SEQUENCES_MAX = 64

@@ -13,6 +13,7 @@ import math
 import os
 import re
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from llamad._llama import lib
 from llamad.engine.loading.gguf_archs import (
@@ -24,9 +25,11 @@ from llamad.engine.loading.gguf_archs import (
     WITH_EXPERTS,
 )
 from llamad.engine.loading.gguf_head import ARRAY, STRING, Array, Head, Malformed, Value, read_head
-from llamad.flags.settings import ModelSettings
-from llamad.options.from_model import SAMPLING_PREFIX
+from llamad.options.model_keys import SAMPLING_PREFIX
 from llamad.protocol.errors import LoadError
+
+if TYPE_CHECKING:
+    from llamad.flags.settings import ModelSettings
 
 log = logging.getLogger("llamad.engine")
 

@@ -6,11 +6,13 @@ Runs in the loader thread. Changes nothing; engine/fit/ decides what fits.
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from llamad._llama import ffi, lib
 from llamad.engine.loading import cgroups
-from llamad.flags.settings import ModelSettings
+
+if TYPE_CHECKING:
+    from llamad.flags.settings import ModelSettings
 
 # llama.cpp rounds a slot's context up to this many cells.
 CELLS_STEP = 256

@@ -6,19 +6,21 @@ load() runs in the engine's main thread; everything is read-only afterwards.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from llamad._llama import ffi, lib
 from llamad.engine.loading import adapters, control_vectors, embedding_context, memory, thread_pools
 from llamad.engine.loading.embedding_context import Vectors
 from llamad.engine.loading.opening import Loading, open_model
 from llamad.engine.loading.thread_pools import Pools
-from llamad.flags.settings import ModelSettings
-from llamad.options.from_model import SAMPLING_KEYS, SAMPLING_PREFIX, SAMPLING_TEXT_MAX
+from llamad.options.model_keys import SAMPLING_KEYS, SAMPLING_PREFIX, SAMPLING_TEXT_MAX
 from llamad.protocol.control_messages import Loaded
 from llamad.protocol.errors import LoadError
 from llamad.protocol.model_info import AdapterInfo, ModelInfo
 from llamad.tokenizer.vocab import Vocab
+
+if TYPE_CHECKING:
+    from llamad.flags.settings import ModelSettings
 
 CTX_SLOT_MIN = 8
 
@@ -212,10 +214,6 @@ def _check_generation(settings: ModelSettings, handle: Any) -> None:
         raise LoadError(
             f"--kv-unified-per-slot {settings.kv_unified_per_slot}: a slot needs at least {CTX_SLOT_MIN} tokens"
         )
-    n_vocab = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(handle))
-    for bias in settings.options.logit_bias:
-        if bias.token >= n_vocab:
-            raise LoadError(f"--logit-bias {bias.token}: this model's tokens are 0 to {n_vocab - 1}")
     for flag, name in (("k", settings.cache_type_k), ("v", settings.cache_type_v)):
         block = lib.ggml_blck_size(getattr(lib, f"GGML_TYPE_{name.upper()}"))
         size = memory.head_size(handle, flag)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from llamad._llama import ffi, lib
 from llamad.base import model_file
 from llamad.engine.loading import memory, placement
 from llamad.engine.loading.gguf_rules import check_gguf
-from llamad.flags.settings import ModelSettings
 from llamad.protocol.errors import LoadError
 from llamad.tokenizer.kv_overrides import kv_overrides
+
+if TYPE_CHECKING:
+    from llamad.flags.settings import ModelSettings
 
 
 class Loading:

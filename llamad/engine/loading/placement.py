@@ -6,11 +6,13 @@ Runs in the opening thread, before the model is loaded, so it must import little
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from llamad._llama import ffi, lib
 from llamad.engine.loading import memory
-from llamad.flags.settings import ModelSettings
+
+if TYPE_CHECKING:
+    from llamad.flags.settings import ModelSettings
 
 EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
 DENSE = r"\.ffn_(up|down|gate)\."

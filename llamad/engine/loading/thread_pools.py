@@ -10,13 +10,15 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from llamad._llama import ffi, lib
-from llamad.flags.settings import ModelSettings
 from llamad.protocol.errors import LoadError
+
+if TYPE_CHECKING:
+    from llamad.flags.settings import ModelSettings
 
 POLL = 50  # ggml's default
 # The real-time priorities that ggml requests from Linux, by --prio.
