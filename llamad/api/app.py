@@ -1,4 +1,4 @@
-"""Owns the table of endpoints, and what they share: routing, keys, errors, metrics.
+"""The table of endpoints, and what they share: routing, keys, errors, metrics.
 
 Implements the HTTP layer's App on the event loop. Must not touch a socket or llama.cpp.
 """

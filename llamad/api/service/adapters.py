@@ -11,17 +11,17 @@ from llamad.api.request.errors import ApiError, bad
 from llamad.api.service.served_model import ServedModel
 from llamad.client.adapters import Adapter, Adapters, AdapterSet, TwoInvocations, UnknownAdapter, Use
 
-# Between the name of a model and that of an adapter of it.
+# Stands between the name of a model and the name of one of its adapters.
 JOINT = ":"
-# Characters of a name that is not one of the server's: each event of a stream repeats it.
+# The longest name, in characters, that is not one of the server's; each event of a stream repeats the name.
 NAME_MAX = 1024
 
 
 def adapters_of(
     served: ServedModel, key: str, model: str | None, scales: Sequence[tuple[int, float]] | None
 ) -> tuple[Use, ...]:
-    """Return the adapters of a request of this key that names this model and these scales. Raises a 404 for an adapter
-    that a model of this server does not have, and a 400 for a number."""
+    """Return the adapters of a request that has this key, model and scales. Raises a 404 if the model that it names has
+    no such adapter, and a 400 if there is no adapter with one of the numbers."""
     adapters = served.host.adapters
     try:
         return adapters.uses(scales, named(adapters, served.names, model), served.key_states.scales(key))
@@ -32,8 +32,8 @@ def adapters_of(
 
 
 def named(adapters: Adapters, names: Collection[str], model: str | None) -> Adapter | None:
-    """The adapter that the name of a model means; None: it means the model itself. Any other name is the model's, as
-    it always was."""
+    """Return the adapter that the name of a model refers to, or None if it refers to the model itself. A name that is
+    unknown also refers to the model."""
     if model is None or model in names:
         return None
     if len(model) > NAME_MAX:
@@ -48,7 +48,7 @@ def named(adapters: Adapters, names: Collection[str], model: str | None) -> Adap
 
 
 def adapter_set(adapters: Adapters, uses: Sequence[Use], tokens: bytes) -> AdapterSet:
-    """What computes this prompt."""
+    """Return the adapters that compute the prompt `tokens`. Raises a 400 if two of them are activated adapters."""
     try:
         return adapters.chosen(uses, tokens)
     except TwoInvocations:

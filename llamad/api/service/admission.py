@@ -1,4 +1,4 @@
-"""Owns how many requests may wait for one thing, and how many of them one client may have.
+"""Limits how many requests may wait for one thing, and how many of them one client may have.
 
 Used on the event loop. Must not know what they wait for.
 """
@@ -10,7 +10,7 @@ from llamad.base.fair_count import FairCount
 
 
 class Place:
-    """A request that is counted until it is closed; as a context, its client."""
+    """A request that is counted until close(). As a context manager, it returns the number of its client."""
 
     def __init__(self, counts: FairCount, client: int) -> None:
         self._counts: FairCount | None = counts
@@ -31,8 +31,8 @@ class Place:
 
 class Admission(FairCount):
     def enter(self, client: int) -> Place:
-        """Count a request at once, so that many in one turn of the loop are not too many. Raises ApiError if too many
-        requests, or too many of this client's, are counted already."""
+        """Count a request immediately, so that the limit also holds for many requests in one turn of the event loop.
+        Raises ApiError if too many requests, or too many of this client's, are counted already."""
         if self.is_full:
             raise queue_full()
         if not self.has_share(client):

@@ -1,6 +1,6 @@
-"""Owns the format of Anthropic's errors.
+"""The format of Anthropic's errors.
 
-Pure functions on the event loop. The statuses are llamad's own; only their names are Anthropic's.
+Pure functions on the event loop. The statuses are llamad's own; only the names of the types are Anthropic's.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TYPES = {
 
 
 def body(error: ApiError, request_id: str) -> bytes:
-    """The whole object, also of a stream's last event."""
+    """Return the whole error object, for a response or for the last event of a stream."""
     fallback = "api_error" if error.status >= 500 and error.status != 501 else "invalid_request_error"
     kind = _TYPES.get(error.status, fallback)
     return msgspec.json.encode(

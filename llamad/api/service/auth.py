@@ -1,4 +1,4 @@
-"""Owns API keys: reads them, and finds the one that a request carries.
+"""Reads the API keys, and finds the one that a request carries.
 
 Runs on the event loop for every request that is not public. Keys are never logged; their names are.
 """
@@ -39,33 +39,33 @@ class Keys:
         return bool(self._known)
 
     def find(self, request: Request) -> str | None:
-        """The name of the key that the request carries, or None. Takes constant time."""
-        found = None
+        """Return the name of the key that the request carries, or None. Takes constant time."""
+        key_name = None
         for offered in _offered(request.headers):
             for key, name in self._known:
                 if hmac.compare_digest(key, offered):
-                    found = name
-        return found
+                    key_name = name
+        return key_name
 
 
 def _offered(headers: dict[str, str]) -> list[bytes]:
-    """The possible keys, as the bytes that were sent; the last one has precedence."""
-    found = []
+    """Return the possible keys as the bytes that were sent; the last one has precedence."""
+    offered = []
     if "x-api-key" in headers:
-        found.append(headers["x-api-key"].encode("latin-1").strip(_BLANK))
+        offered.append(headers["x-api-key"].encode("latin-1").strip(_BLANK))
     scheme, _, rest = headers.get("authorization", "").encode("latin-1").replace(b"\t", b" ").partition(b" ")
     if scheme.lower() == b"bearer":
-        found.append(rest.strip(_BLANK))
-    return found
+        offered.append(rest.strip(_BLANK))
+    return offered
 
 
 def _encodings(key: str) -> list[bytes]:
-    """The bytes that clients may send for a key: UTF-8 and, if possible, Latin-1."""
+    """Return the bytes that clients may send for a key: UTF-8 and, if possible, Latin-1."""
     raw = key.encode("utf-8", "surrogateescape")
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError:
-        text = raw.decode("latin-1")  # a key file or a variable in Latin-1
+        text = raw.decode("latin-1")  # the key file or the variable is in Latin-1
     forms = [raw, text.encode("utf-8")]
     try:
         forms.append(text.encode("latin-1"))
@@ -79,14 +79,15 @@ def _name(key: str) -> str:
 
 
 def read_keys(settings: DaemonSettings) -> Keys:
-    """Keys of the flags and of the key file: one per line, without blank lines and # comments. Raises ValueError."""
+    """Return the keys of the flags and of the key file, which has one per line; blank lines and # comments are skipped.
+    Raises ValueError."""
     keys = list(settings.api_keys)
     if settings.api_key_file is not None:
         lines = [line.strip() for line in _read(settings.api_key_file).splitlines()]
-        found = [line for line in lines if line and not line.startswith("#")]
-        if not found:
+        file_keys = [line for line in lines if line and not line.startswith("#")]
+        if not file_keys:
             raise ValueError(f"--api-key-file {settings.api_key_file} has no keys; put one on each line")
-        keys += found
+        keys += file_keys
     return Keys(keys)
 
 
@@ -99,7 +100,7 @@ def _read(path: str) -> str:
 
 
 def _text(data: bytes, path: str) -> str:
-    """A file's text, from any editor: with or without a BOM, in UTF-8, UTF-16 or another encoding."""
+    """Return the text of a key file, with or without a BOM, in UTF-8, UTF-16 or another encoding. Raises ValueError."""
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         try:
             return data.decode("utf-16")

@@ -1,7 +1,7 @@
-"""Reads request bodies: small ones at once, on the event loop, others in threads of their own.
+"""Reads request bodies: small ones at once on the event loop, others in threads of their own.
 
-The decoder holds the GIL, so a thread alone would not keep the event loop going: body.py bounds how long it takes. What
-follows it, in Python, gives way every few milliseconds. Must not know what a body holds.
+The decoder holds the GIL, so a thread alone would not keep the event loop going; body.py limits how long it takes. The
+Python code that runs after it gives way every few milliseconds. Must not know what a body holds.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from llamad.http.exchange import Exchange
 
 T = TypeVar("T")
 
-# The largest body read on the event loop: a millisecond or two, whatever is in it.
+# The largest body in bytes that is read on the event loop; it takes at most two milliseconds.
 BODY_INLINE_MAX = 16384
-# Bytes of memory that a byte of JSON becomes at most: objects of one short key.
+# The most bytes of memory that one byte of JSON can take: it is reached by objects with one short key.
 DECODED_MAX = 32
 
 
@@ -31,9 +31,9 @@ def with_body(
     then: Callable[[T], None],
     measure: Callable[[bytes | memoryview], int] = json_shape.decoded_bytes,
 ) -> None:
-    """Call `then` with what `read` makes of the body: now, or, for a large one, later unless the client has
-    disconnected by then. `then` runs on the event loop; both may raise ApiError. `measure` returns the memory that a
-    large body takes at most when it is read, any thread."""
+    """Call `then` with what `read` returns for the body. For a large body this happens later, unless the client has
+    disconnected by then. `then` runs on the event loop; both may raise ApiError. `measure` returns the most memory that
+    reading a large body takes; it may run in any thread."""
     body = exchange.request.body
     if len(body) <= BODY_INLINE_MAX:
         decoded = read(body)
@@ -45,7 +45,7 @@ def with_body(
 
 
 def in_worker(service: Service, exchange: Exchange, work: Callable[[], T], then: Callable[[T], None]) -> None:
-    """Call `then` with what `work` makes in a worker, unless the client has disconnected by then."""
+    """Call `then` with what `work` returns in a worker, unless the client has disconnected by then."""
     service.spawn(exchange, _work_later(service, exchange, work, then))
 
 
@@ -74,8 +74,9 @@ async def _read_later(
 
 
 def _without_gc(work: Callable[[], T]) -> T:
-    """Nothing of a body is garbage while it is read; looking for some would take longer than the reading. The frames of
-    a refusal's traceback hold all that was read: it is freed here, as that takes long on the event loop."""
+    """Run `work` without garbage collection, which would find nothing in a body and take longer than the reading. If
+    `work` refuses the body, free here what the frames of the traceback hold, because that takes too long on the event
+    loop."""
     gc.disable()
     try:
         return work()

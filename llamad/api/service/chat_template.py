@@ -20,7 +20,8 @@ log = logging.getLogger("llamad.api")
 
 
 def make_host(settings: ModelSettings, model: Model) -> ChatHost:
-    """Raises ValueError, with a message, for a template or variables that cannot be used."""
+    """Return the chat host with the template of the flags or of the model. Raises ValueError, with a message, for a
+    template or variables that cannot be used."""
     source = settings.chat_template
     if source is not None and settings.chat_template_file is not None:
         raise ValueError("--chat-template and --chat-template-file cannot be combined: give one of them")
@@ -66,22 +67,23 @@ def _host(source: str, settings: ModelSettings, model: Model, kwargs: dict[str, 
 
 
 def _variables(settings: ModelSettings) -> dict[str, Any]:
-    """The template variables that the flags set. The switch for earlier reasoning has many names."""
+    """Return the template variables that the flags set. The switch for earlier reasoning has a different name in each
+    template."""
     kept = settings.reasoning_preserve
-    found: dict[str, Any] = {**dict.fromkeys(KEEPING, kept), **dict.fromkeys(DROPPING, not kept)}
+    variables: dict[str, Any] = {**dict.fromkeys(KEEPING, kept), **dict.fromkeys(DROPPING, not kept)}
     if settings.reasoning_effort != "default":
-        found["reasoning_effort"] = settings.reasoning_effort
-    return found
+        variables["reasoning_effort"] = settings.reasoning_effort
+    return variables
 
 
 _TURNS = [{"role": role, "content": "x"} for role in ("user", "assistant", "user")]
 
 
 def turn_end(chat: ChatHost, model: Model) -> int:
-    """The token that ends a turn: the model's end-of-turn token, else its end-of-sequence token, else -1.
+    """Return the token that ends a turn: the model's end-of-turn token, else its end-of-sequence token, else -1.
 
-    llama.cpp finds it by known token names, and if several exist may take the wrong one (of SmolLM2's "<|endoftext|>"
-    and "<|im_end|>" the first), so what the template writes takes precedence.
+    llama.cpp finds it by known token names, and may take the wrong one if there are several (for SmolLM2 it takes
+    "<|endoftext|>" rather than "<|im_end|>"). So the token that the template writes takes precedence.
     """
     info = model.info
     try:

@@ -1,7 +1,7 @@
-"""Chooses the format of an error by path: Anthropic's under /v1/messages, and for its client under /v1/models; OpenAI's
+"""Chooses the format of an error: Anthropic's under /v1/messages, and under /v1/models for Anthropic's client; OpenAI's
 everywhere else.
 
-Runs on the event loop. Every error that is not formatted by a dialect goes through here.
+Runs on the event loop. Every error that a dialect does not format itself goes through here.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from llamad.api.request.errors import ApiError
 from llamad.api.service import anthropic_errors as anthropic
 from llamad.http.request import Request, Response
 
-_MODELS = "/v1/models"  # of both
+_MODELS = "/v1/models"  # OpenAI and Anthropic have the same path for it
 
 
 def is_anthropic(request: Request) -> bool:
@@ -23,7 +23,7 @@ def is_anthropic(request: Request) -> bool:
 
 
 def worded(error: ApiError, request: Request | None) -> Response:
-    """`request` is None if the error came before there was one."""
+    """Return the error as a response. `request` is None if the error came before there was a request."""
     if request is not None and is_anthropic(request):
         return anthropic.response(error, request.request_id)
     return error.response()

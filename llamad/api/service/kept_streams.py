@@ -1,8 +1,8 @@
-"""Owns resumable streams: what a generation wrote, kept so that its client may come back and read on.
+"""Resumable streams: the output of a generation is kept, so that its client may come back and read on.
 
 Runs on the event loop. A stream's first client and those that come back read it in the same way: each at its own pace,
-and none holds back the generation. Bounded: the oldest bytes of a stream go first, and ended streams before running
-ones, of the key that has most. Must not know what the bytes mean.
+and none holds back the generation. Memory is bounded: the key that has most loses ended streams first, then the oldest
+bytes of running ones. Must not know what the bytes mean.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ from llamad.http import sse
 from llamad.http.exchange import Exchange
 from llamad.http.request import Request, Response
 
-# llama-server's.
+# The same limit as in llama-server.
 STREAM_BYTES_MAX = 4 << 20
 KEPT_SECONDS = 300.0
 
 BYTES_MAX = 64 << 20
 ENDED_MAX = 1024
-ID_MAX = 512  # characters
-PIECE_BYTES = 1 << 20  # that a reader is sent in one turn of the event loop
+ID_MAX = 512  # in characters
+PIECE_BYTES = 1 << 20  # a reader is sent at most this much in one turn of the event loop
 
 
 def conversation_of(request: Request) -> str:
-    """The conversation whose stream shall be kept; empty: none."""
+    """Return the conversation whose stream shall be kept; it is empty if there is none. Raises a 400 for an id that is
+    too long."""
     id = request.headers.get("x-conversation-id", "").encode("latin-1").decode("utf-8", "replace")
     if len(id) > ID_MAX:
         raise bad(f"X-Conversation-Id may have at most {ID_MAX} characters, not {len(id)}")
@@ -39,22 +40,22 @@ def conversation_of(request: Request) -> str:
 
 
 class Generation(Protocol):
-    """What writes a stream."""
+    """The generation that writes a stream."""
 
     engine: EngineClient
 
     def abort(self) -> None:
-        """End it. Nobody will read the stream."""
+        """End the generation. Nobody will read the stream."""
 
     def give_way(self, reason: str) -> None:
-        """End it, with an error as the last of its stream."""
+        """End the generation, and write an error at the end of its stream."""
 
     def n_queued(self, t_before: float) -> int:
-        """How many of its tasks have waited for a slot since this time."""
+        """Return how many of its tasks have waited for a slot since `t_before`."""
 
 
 class Reader:
-    """A client of a stream."""
+    """A client that reads a stream."""
 
     __slots__ = ("_exchange", "_headers", "_offset", "_stream")
 
@@ -70,7 +71,7 @@ class Reader:
 
     @property
     def is_stuck(self) -> bool:
-        """Whether it does not take what is there for it."""
+        """Whether the client does not read what was sent to it."""
         return self._exchange.begun and self._exchange.paused
 
     def _leave(self) -> None:
@@ -80,7 +81,7 @@ class Reader:
         self._exchange.begin(200, sse.CONTENT_TYPE, self._headers, data)
 
     def send(self) -> None:
-        """All that it has not had, unless it reads too slowly: then it goes on when it is ready for more."""
+        """Send all that the client has not received yet. If it reads too slowly, go on when it is ready for more."""
         exchange, stream = self._exchange, self._stream
         if exchange.closed or (exchange.begun and exchange.paused):
             return
@@ -106,13 +107,13 @@ class Reader:
         self._exchange.end()
 
     def cut_off(self) -> None:
-        """What it would read next is gone."""
+        """End the response with an error, because the bytes that the client would read next are gone."""
         self._leave()
         self._exchange.fail(Response(500, reason="the client was too slow: a part of its stream is gone"))
 
 
 class KeptStream:
-    """What one generation has written so far, and its readers."""
+    """The output of one generation so far, and its readers."""
 
     __slots__ = (
         "_data",
@@ -133,11 +134,11 @@ class KeptStream:
         self._store = store
         self.key = key
         self.id = id
-        self.generation: Generation | None = generation  # until it ends
+        self.generation: Generation | None = generation  # None once it has ended
         self.started_at = int(time.time())
         self.completed_at = 0
         self.t_ended = 0.0
-        self.t_unread: float | None = None  # since when nobody reads it, as far as it was looked at
+        self.t_unread: float | None = None  # when look() first saw that nobody reads it
         self.is_ended = False
         self.n_dropped = 0
         self.readers: set[Reader] = set()
@@ -168,13 +169,13 @@ class KeptStream:
         del self._data[:n]
 
     def attach(self, exchange: Exchange, offset: int = 0, headers: Iterable[tuple[str, str]] = ()) -> Reader:
-        """A new reader. Its response begins with the first bytes."""
+        """Add a reader and return it. Its response begins with the first bytes."""
         reader = Reader(self, exchange, offset, headers)
         self.readers.add(reader)
         return reader
 
     def end(self) -> None:
-        """The generation is over: readers end when they have had everything."""
+        """Note that the generation is over. Readers end once they have received everything."""
         if not self.is_ended:
             self._set_ended()
             self._store.ended(self)
@@ -188,11 +189,11 @@ class KeptStream:
             reader.send()
 
     def discard(self) -> None:
-        """Nobody shall read it again."""
+        """Remove the stream, so that nobody can read it again."""
         self._store.remove(self)
 
     def close(self) -> None:
-        """Let go of everything, and stop the generation if it still runs. Only readers that have had everything see a
+        """Free everything, and stop the generation if it still runs. Only readers that have received everything see a
         proper end."""
         generation = self.generation
         if not self.is_ended:
@@ -204,7 +205,7 @@ class KeptStream:
             generation.abort()
 
     def look(self, now: float) -> None:
-        """See whether anybody reads it."""
+        """Note whether anybody reads the stream."""
         if any(not reader.is_stuck for reader in self.readers):
             self.t_unread = None
         elif self.t_unread is None:
@@ -215,13 +216,13 @@ class _Own(msgspec.Struct):
     """The streams of one key."""
 
     streams: dict[str, KeptStream] = msgspec.field(default_factory=dict)  # by conversation
-    ended: dict[KeptStream, None] = msgspec.field(default_factory=dict)  # the oldest first
+    ended: dict[KeptStream, None] = msgspec.field(default_factory=dict)  # ended streams, oldest first
     n_bytes: int = 0
 
 
 class KeptStreams:
-    """The streams by key and conversation: a conversation has at most one. Keys share the room; if there is none, the
-    one that has most of it loses its oldest."""
+    """The streams by key and conversation; a conversation has at most one. Keys share the memory; if it is full, the
+    key that uses most of it loses its oldest stream."""
 
     def __init__(self, stream_bytes_max: int = STREAM_BYTES_MAX, bytes_max: int = BYTES_MAX) -> None:
         self._stream_bytes_max = stream_bytes_max
@@ -230,7 +231,7 @@ class KeptStreams:
         self.n_bytes = 0
 
     def open(self, key: str, id: str, generation: Generation) -> KeptStream:
-        """A new stream in the place of the conversation's last one, whose generation is stopped."""
+        """Return a new stream. It replaces the conversation's last one, whose generation is stopped."""
         self.drop(key, id)
         stream = KeptStream(self, key, id, generation)
         self._keys.setdefault(key, _Own()).streams[id] = stream
@@ -266,7 +267,7 @@ class KeptStreams:
         stream.close()
 
     def tick(self, now: float) -> None:
-        """Drop what ended too long ago, and see who is read."""
+        """Remove streams that ended too long ago, and note which ones are read."""
         for own in list(self._keys.values()):
             while own.ended and now - (oldest := next(iter(own.ended))).t_ended >= KEPT_SECONDS:
                 self.remove(oldest)
@@ -276,8 +277,8 @@ class KeptStreams:
     # Called by the streams.
 
     def grown(self, stream: KeptStream, n: int) -> None:
-        """Make room for what it has more. The key with the most bytes loses ended streams, then bytes of this stream if
-        it is its own, else of its largest."""
+        """Make room for the `n` bytes that a stream has grown by. The key with the most bytes loses ended streams
+        first, then bytes of this stream if it is the key's own, else of the key's largest stream."""
         if self.find(stream.key, stream.id) is not stream:
             return
         self._keys[stream.key].n_bytes += n

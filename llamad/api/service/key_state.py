@@ -1,8 +1,8 @@
-"""Owns what clients set for the requests after theirs: the system prompt and the scales of LoRA adapters.
+"""What clients set for later requests: the system prompt and the scales of LoRA adapters.
 
-With API keys every key has its own. Without keys, or with --system-prompt-shared, all clients have the same. A key that
-has set nothing has the server's own. There is at most one entry for a configured key, so nothing here grows. Runs on
-the event loop; prepare() runs in a thread, while no request is served.
+With API keys every key has its own. Without keys, or with --system-prompt-shared, all clients share one. A key that has
+set nothing uses the server's own. There is at most one entry per configured key, so nothing here grows. Runs on the
+event loop; prepare() runs in a thread while no request is served.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ EVERYONE = ""
 
 
 class KeyStates:
-    """`own` is the server's system prompt. Keys are known by their names; without keys a request's name is empty."""
+    """The states of all keys. `own` is the server's system prompt. Keys are identified by their names; without keys the
+    name of a request's key is empty."""
 
     def __init__(self, own: SystemPrompt, *, is_shared: bool) -> None:
         self._own = own
         self._is_shared = is_shared
-        self._names = frozenset({EVERYONE})  # who may have a state
+        self._names = frozenset({EVERYONE})  # the names that may have a state
         self._systems: dict[str, SystemPrompt] = {}
         self._scales: dict[str, Mapping[int, float]] = {}
 
     def set_keys(self, names: Iterable[str]) -> None:
-        """These are the keys from now on; those that are gone lose their state."""
+        """Set the names of the valid keys. Keys that are not among them lose their state."""
         keys = frozenset(names)
         self._names = keys if keys and not self._is_shared else frozenset({EVERYONE})
         for states in (self._systems, self._scales):
@@ -40,8 +41,8 @@ class KeyStates:
                 del states[name]
 
     def prepare(self, model: Model) -> None:
-        """Tokenize the system prompts with the vocabulary of this model. Raises ApiError about the server's own; a
-        client's that does not fit is dropped."""
+        """Tokenize the system prompts with the vocabulary of this model. A client's prompt that does not fit is
+        dropped. Raises ApiError if the server's own does not fit."""
         self._own = tokenized(self._own, model)
         for name, system in list(self._systems.items()):
             try:
@@ -61,7 +62,8 @@ class KeyStates:
             self._systems[name] = system
 
     def scales(self, key: str) -> Mapping[int, float] | None:
-        """Return the scales of adapters, by number, for a key's requests that name none. None: the server's own."""
+        """Return the scales of adapters, by number, for a key's requests that name none. None means the server's own
+        scales."""
         return self._scales.get(self._name(key))
 
     def set_scales(self, key: str, scales: Mapping[int, float]) -> None:

@@ -1,7 +1,7 @@
-"""Owns the way of a request's images and sound to encodings: bytes from wherever they are, then the reader.
+"""Turns the images and sound of a request into encodings: it gets their bytes and passes them to the media reader.
 
-Runs on the event loop; files are read, and long texts decoded, in a thread. Few files are in memory at a time; the
-others wait as their requests name them, and clients take turns.
+Runs on the event loop; files are read, and long texts decoded, in a thread. Only a few files are in memory at a time;
+the others wait as the references in their requests, and clients take turns.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from llamad.media.reader import MediaError, MediaReader
 from llamad.media.sources import data_uri, local
 from llamad.media.sources.errors import SourceError
 
-INLINE_MAX = 1 << 16  # characters that are decoded on the event loop
-N_FILES = 8  # whose bytes are in memory at a time, beside what the requests hold; of one client, all but one
+INLINE_MAX = 1 << 16  # the longest text in characters that is decoded on the event loop
+N_FILES = 8  # files in memory at a time, besides what the requests hold; one client may have all but one
 
 
 def _decoded(source: str, families: tuple[str, ...]) -> bytes:
@@ -48,8 +48,8 @@ class Media:
         return self._reader.info.hears
 
     async def encode(self, client: int, owner: int, files: list[MediaPart], claim: Claim) -> list[Encoding]:
-        """Return the encodings in the files' order; `claim` counts the files' bytes. Raises ApiError, BudgetFull. Once
-        one of them fails, or the caller is cancelled, none goes on."""
+        """Return the encodings in the order of the files; `claim` counts the bytes of the files. If one fails, or the
+        caller is cancelled, all are stopped. Raises ApiError, BudgetFull."""
         tasks = [asyncio.ensure_future(self._encode(client, owner, file, claim)) for file in files]
         try:
             return list(await asyncio.gather(*tasks))
@@ -97,6 +97,6 @@ class Media:
             raise SourceError(
                 "addresses are not fetched; start the server with --media-urls, or send a data: URI"
             )
-        from llamad.media.sources import web  # TLS takes long to import
+        from llamad.media.sources import web  # imported here because TLS takes long to import
 
         return await web.fetch(source, settings.media_max_bytes)

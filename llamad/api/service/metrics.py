@@ -1,4 +1,4 @@
-"""Owns the counters and histograms that the event loop keeps for GET /metrics; each is declared here only.
+"""The counters and histograms that the event loop keeps for GET /metrics; each is declared here only.
 
 Written on the event loop. Labels are route names, status codes and models only, so their number is bounded.
 """
@@ -16,7 +16,7 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 
 
 class Histogram:
-    """A Prometheus histogram: its name, its help and the upper bounds of its buckets."""
+    """A Prometheus histogram: its name, its help text and the upper bounds of its buckets."""
 
     __slots__ = ("bounds", "counts", "help", "name", "total")
 
@@ -32,7 +32,7 @@ class Histogram:
         self.total += value * n
 
     def samples(self) -> Iterable[tuple[str, Labels, str]]:
-        """Return the names, labels and values of its lines."""
+        """Yield the names, labels and values of its lines."""
         n = 0
         for bound, count in zip(self.bounds, self.counts, strict=False):
             n += count
@@ -44,7 +44,8 @@ class Histogram:
 
 
 class Reloads:
-    """How reloads went (SIGHUP). `items` is what there is to reload, `failed` why the last reload kept an old one."""
+    """The results of reloads (SIGHUP). `items` names the things that can be reloaded; `failed` says why the last reload
+    kept the old one."""
 
     def __init__(self) -> None:
         self.n_total = 0
@@ -60,7 +61,7 @@ class Reloads:
 
     @property
     def status(self) -> str:
-        """For an operator; empty where there is nothing to say."""
+        """Return a line for the operator that says what failed; it is empty if nothing did."""
         if not self.failed:
             return ""
         return "reload failed: " + "; ".join(f"{item}: {reason}" for item, reason in self.failed.items())
@@ -71,7 +72,7 @@ def _histogram(name: str, help: str) -> Histogram:
 
 
 class Metrics:
-    """What the event loop counts of all requests."""
+    """What the event loop counts for the requests of all models."""
 
     def __init__(self) -> None:
         self.request_seconds = _histogram(
@@ -83,11 +84,11 @@ class Metrics:
 
     @property
     def histograms(self) -> tuple[Histogram, ...]:
-        """All of them, as GET /metrics shows them."""
+        """Return all histograms, in the order of GET /metrics."""
         return (self.request_seconds,)
 
     def on_done(self, exchange: Exchange, seconds: float) -> None:
-        """A response is complete, or its client has disconnected."""
+        """Count a request whose response is complete, or whose client has disconnected."""
         route, status = exchange.request.route, exchange.status
         key = (route.name if route is not None else "other", status)
         requests = self.requests
@@ -98,7 +99,8 @@ class Metrics:
 
 
 class ModelMetrics:
-    """What the event loop counts of one model's requests; the engine's counters are read when /metrics is requested."""
+    """What the event loop counts for the requests of one model. The engine's counters are read when /metrics is
+    requested."""
 
     def __init__(self) -> None:
         self.first_token_seconds = _histogram(
@@ -109,5 +111,5 @@ class ModelMetrics:
 
     @property
     def histograms(self) -> tuple[Histogram, ...]:
-        """All of them, as GET /metrics shows them."""
+        """Return all histograms, in the order of GET /metrics."""
         return (self.first_token_seconds, self.token_gap_seconds, self.queue_seconds)

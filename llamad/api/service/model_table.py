@@ -1,6 +1,6 @@
-"""Owns which models this server has, and which of them a request is for.
+"""The models of this server. It decides which of them a request is for.
 
-Used on the event loop. Nothing else in the front may assume that there is one model.
+Used on the event loop. Nothing else in the front end may assume that there is one model.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Owns where the page at `/` comes from: the package's own, or the folder of --path. Built once at start-up."""
+"""Chooses the files of the page at `/`: the package's own, or the folder of --path. Built once at start-up."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from llamad.http.request import Request, Response
 log = logging.getLogger("llamad.api")
 
 PAGE = Path(__file__).parents[2] / "page"
-# What a model writes is shown on the page, and must stay a text there: nothing inline runs, nothing is loaded from or
-# sent to another host. A folder of --path is its owner's own affair.
+# The page shows what a model writes, and this must stay text: no inline script runs, and nothing is loaded from or sent
+# to another host. The policy does not apply to a folder of --path.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; media-src 'self' data: blob:;"
     " connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 HEADERS = (("Content-Security-Policy", POLICY), ("Referrer-Policy", "no-referrer"))
-# Pages of others import it, whatever folder they are in.
+# Other pages import this file, so it is served even if the folder of --path does not have it.
 CLIENT = frozenset({"/completion.js"})
 
 
 def page_files(
     settings: DaemonSettings, error: Callable[[int, str, Request | None], Response]
 ) -> StaticFiles | None:
-    """None with --no-ui. Raises ValueError for a --path that is no folder."""
+    """Return the files to serve, or None with --no-ui. Raises ValueError if --path is not a folder."""
     if not settings.ui:
         if settings.static_path is not None:
             log.warning("--path has no effect: --no-ui turns all files off")

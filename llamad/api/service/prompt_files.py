@@ -1,7 +1,7 @@
-"""Owns the files of --log-prompts-dir: one for each prompt, for debugging.
+"""The files of --log-prompts-dir: one for each prompt, for debugging.
 
-Called on the event loop; one thread of its own writes, so that a slow disk delays no request. A file that cannot be
-written is a warning, never an error of the request.
+Called on the event loop; a thread of its own writes the files, so that a slow disk delays no request. A file that
+cannot be written causes a warning, never an error of the request.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 log = logging.getLogger("llamad.prompts")
 
-# Prompts that wait for the disk; more are left out.
+# The most prompts that wait for the disk; further ones are not written.
 WAITING_MAX = 64
 
 
 class PromptFiles:
-    """Creates the directory; raises ValueError with a sentence if it cannot."""
+    """Writes the prompts to a directory, which it creates. Raises ValueError with a message if it cannot."""
 
     def __init__(self, directory: str) -> None:
         try:
@@ -32,18 +32,18 @@ class PromptFiles:
         self._n_files = 0
 
     def write(self, text: Callable[[], bytes]) -> None:
-        """`text` is called in the thread."""
+        """Write a file with what `text` returns; `text` is called in the thread."""
         if self._n_waiting >= WAITING_MAX:
             log.warning("--log-prompts-dir: the disk is too slow; a prompt is left out")
             return
         self._n_waiting += 1
         self._n_files += 1
-        # In order of arrival; the number is for those of one millisecond.
+        # Names sort by time of arrival; the number orders prompts of the same millisecond.
         name = f"{time.time_ns() // 1_000_000:013d}-{self._n_files:06d}.txt"
         self._thread.submit(self._write, os.path.join(self._directory, name), text)
 
     def close(self) -> None:
-        """Writes what waits."""
+        """Write the prompts that still wait."""
         self._thread.shutdown()
 
     def _write(self, path: str, text: Callable[[], bytes]) -> None:

@@ -1,6 +1,7 @@
-"""Owns the stored responses of /v1/responses: in memory, each key's apart, the least recently used ones dropped first.
+"""The stored responses of /v1/responses. They are in memory, separate for each key; the least recently used ones are
+dropped first.
 
-Any thread: bodies are read, and large answers written, by workers. Must not outlive the process, nor know a request.
+Any thread: workers read bodies and write large responses. Must not outlive the process, nor know a request.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """A response as it was sent; the conversation up to it, which are the items of all earlier turns and its own input;
-    and what the next turn needs of the response itself: its items, and their ids."""
+    """A stored response. `body` is what was sent. `items` is the conversation before it: the items of all earlier turns
+    and its own input. `output` and `ids` are what the next turn needs: the items of the response, and their ids."""
 
     body: bytes
     items: bytes
@@ -38,12 +39,13 @@ class Stored(msgspec.Struct, frozen=True):
 
     @property
     def n_bytes_continued(self) -> int:
-        """What the next turn decodes."""
+        """Return how many bytes the next turn decodes."""
         return len(self.items) + len(self.output)
 
 
 def _bare(item: dict[str, Any]) -> dict[str, Any]:
-    """An item without the logprobs of its text: no prompt has them, and they are most of what there is to decode."""
+    """Return an item without the logprobs of its text. No prompt needs them, and they would take most of the time to
+    decode."""
     content = item.get("content")
     if not isinstance(content, list):
         return item
@@ -51,7 +53,7 @@ def _bare(item: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Shelf(msgspec.Struct):
-    """The responses of one key, by id, and the responses of their items, by the items' ids."""
+    """The responses of one key by id, and for the id of each item the response that contains it."""
 
     kept: OrderedDict[str, Stored] = msgspec.field(default_factory=OrderedDict)
     items: dict[str, str] = msgspec.field(default_factory=dict)
@@ -68,7 +70,7 @@ class _Shelf(msgspec.Struct):
 
 
 class ResponseStore:
-    """`key` is the name of the client's key; clients without keys share one shelf."""
+    """The stored responses of all keys. `key` is the name of the client's key; clients without keys share one shelf."""
 
     def __init__(self, kept_max: int = KEPT_MAX, bytes_max: int = BYTES_MAX) -> None:
         self._kept_max = kept_max
@@ -80,7 +82,7 @@ class ResponseStore:
         return n_bytes <= self._bytes_max
 
     def keep(self, key: str, id: str, stored: Stored) -> None:
-        """Only what can_keep() accepts."""
+        """Store a response for which can_keep() is true."""
         with self._lock:
             shelf = self._shelves.setdefault(key, _Shelf())
             shelf.drop(id)
@@ -93,20 +95,20 @@ class ResponseStore:
     def find(self, key: str, id: str) -> Stored | None:
         with self._lock:
             shelf = self._shelves.get(key)
-            found = shelf.kept.get(id) if shelf is not None else None
-            if shelf is not None and found is not None:
+            stored = shelf.kept.get(id) if shelf is not None else None
+            if shelf is not None and stored is not None:
                 shelf.kept.move_to_end(id)
-            return found
+            return stored
 
     def holding(self, key: str, item: str) -> Stored | None:
-        """The stored response that has this item."""
+        """Return the stored response that contains this item."""
         with self._lock:
             shelf = self._shelves.get(key)
             owner = shelf.items.get(item) if shelf is not None else None
         return self.find(key, owner) if owner is not None else None
 
     def drop(self, key: str, id: str) -> bool:
-        """Whether it was there."""
+        """Remove a response; return whether it was there."""
         with self._lock:
             shelf = self._shelves.get(key)
             return shelf is not None and shelf.drop(id)

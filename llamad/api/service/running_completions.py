@@ -1,6 +1,6 @@
-"""Owns the table of running completions, so that another request can act on one of them.
+"""The table of running completions, so that another request can act on one of them.
 
-Runs on the event loop. An entry lives as long as its completion; must not know what can be done to it.
+Runs on the event loop. An entry lives as long as its completion. Must not know what can be done to it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Completion(Protocol):
-    """`key` is the name of the key that began it; `id` is the answer's, `request_id` its request's."""
+    """A running completion. `key` is the name of the key that started it, `id` is the id of the completion, and
+    `request_id` is the id of its request."""
 
     @property
     def key(self) -> str: ...
@@ -25,8 +26,8 @@ T = TypeVar("T", bound=Completion)
 
 
 class RunningCompletions(Generic[T]):
-    """By the answer's id, which clients of a stream know, and by the request's, which a client may choose. The ids of
-    requests are each key's own; of two that are equal the later one counts."""
+    """The running completions, by their own id, which clients of a stream know, and by the id of their request, which a
+    client may choose. Request ids are separate for each key; if two are equal, the later one counts."""
 
     def __init__(self) -> None:
         self._by_id: dict[str, T] = {}
@@ -43,7 +44,8 @@ class RunningCompletions(Generic[T]):
                 del self._by_request[own]
 
     def find(self, key: str, id: str) -> T | None:
-        """The one with this id, of any key; or the one of this key's request."""
+        """Return the completion that has this id, whichever key started it, or the one whose request of this key has
+        it."""
         return self._by_id.get(id) or self._by_request.get((key, id))
 
     def __len__(self) -> int:

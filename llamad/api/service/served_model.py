@@ -1,7 +1,7 @@
-"""Owns what the endpoints need of one model: its host, template, defaults, grammars, media, states and queues.
+"""Holds what the endpoints need of one model: its host, template, defaults, grammars, media, states and queues.
 
-Made once at start for each model, used on the event loop. Must not hold anything of a single request. What models share
-is in service.py.
+Made once for each model at start, used on the event loop. Must not hold anything of a single request. What all models
+share is in service.py.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ T = TypeVar("T")
 
 log = logging.getLogger("llamad.api")
 
-# The least limit on states in transit (bodies, files, responses), in bytes.
+# The smallest value, in bytes, of the limit on states in transit (bodies, files, responses).
 ROOM_BYTES_MIN = 2**30
 TOKENIZING_THREADS_MAX = 4
-# The largest body of a chat that is rendered on the event loop, if its template is quick.
+# The largest body of a chat, in bytes, that is rendered on the event loop, if its template is fast.
 CHAT_INLINE_MAX = 16384
-_READY = State.READY  # read on every request; an Enum lookup is slow
+_READY = State.READY  # it is read on every request, and an Enum lookup is slow
 
 
 def _system_prompt(settings: ModelSettings) -> SystemPrompt:
@@ -80,13 +80,13 @@ def _state_files(settings: ModelSettings) -> StateFiles | None:
 def _media(settings: ModelSettings, host: Host) -> Media | None:
     if host.media is None:
         return None
-    from llamad.api.service.media import Media  # only with a projector
+    from llamad.api.service.media import Media  # imported here because only models with a projector need it
 
     return Media(settings, host.media)
 
 
 class ServedModel:
-    """Raises ValueError, with a message, for flags that cannot be honoured."""
+    """One model as the endpoints see it. Raises ValueError, with a message, for flags that cannot be applied."""
 
     def __init__(self, service: Service, host: Host) -> None:
         settings = host.settings
@@ -97,11 +97,13 @@ class ServedModel:
         self.constraint = constraints.from_flags(settings)
         self.grammars = Grammars()
         self.breakers = Breakers()
-        self.chat: ChatHost  # set by prepare(), as the next two
+        self.chat: ChatHost  # prepare() sets this and the next two
         self.defaults: Defaults
         self.turn_end = -1  # the token that ends a message
-        self.chat_inline_max = CHAT_INLINE_MAX  # less for a template that is not quick
-        self.media: Media | None = None  # set by prepare(): a projector may have to be downloaded first
+        self.chat_inline_max = CHAT_INLINE_MAX  # smaller if the template is slow
+        self.media: Media | None = (
+            None  # set by prepare(), because a projector may have to be downloaded first
+        )
         self.files = _state_files(settings)
         self.sessions = Sessions(settings.sessions_max_bytes, evict=settings.sessions_evict)
         self.room = Room(max(settings.sessions_max_bytes, ROOM_BYTES_MIN))
@@ -109,25 +111,25 @@ class ServedModel:
         self.preparing = Admission(settings.n_parallel + settings.queue_max)
         # State actions that run or wait for their slot.
         self.state_actions = Admission(settings.n_parallel + settings.queue_max)
-        # Texts of /tokenize and its like that wait or are tokenized.
+        # Texts of /tokenize and similar endpoints that wait or are being tokenized.
         self.counted = Admission(settings.queue_max)
-        # The threads that tokenize short texts, by vocabulary: a new engine may have another one, if the model's file
-        # was replaced. What the threads of the old one still have is answered, too.
+        # The threads that tokenize short texts, by vocabulary. A new engine may have another vocabulary if the model's
+        # file was replaced; the threads of the old one still finish their texts.
         self._tokenizing: dict[Vocab, Tokenizing] = {}
         self._eog_tokens: list[int] | None = None
-        self._owners: dict[str, int] = {}  # numbers of the keys seen so far, by name
+        self._owners: dict[str, int] = {}  # a number for each key seen so far, by the key's name
         host.prepare = self.prepare
         host.engine_ready = self.engine_ready
         host.engine_ended = self.grammars.forget
 
     @property
     def settings(self) -> ModelSettings:
-        """As they are now: a reload changes some, a download others."""
+        """Return the current settings of the model; a reload changes some of them, a download others."""
         return self.host.settings
 
     def prepare(self, model: Model) -> list[str]:
-        """In a thread, before any request for this model: apply the flags that need the vocabulary. Returns the texts
-        of special tokens that its answers are parsed by."""
+        """Apply the flags that need the vocabulary; runs in a thread before any request for this model. Return the
+        texts of the special tokens that are needed to parse the model's output."""
         self.media = self.media or _media(self.settings, self.host)
         self.defaults = Defaults(self.settings, model)
         for warning in self.defaults.warnings:
@@ -151,15 +153,15 @@ class ServedModel:
         return markers
 
     async def engine_ready(self, engine: EngineClient) -> None:
-        """Before any request sees this engine: give it the server's own grammar."""
-        self.defaults.apply(self.settings)  # a reload may have come since prepare()
+        """Give the server's own grammar to a new engine, before any request uses it."""
+        self.defaults.apply(self.settings)  # the settings may have been reloaded since prepare()
         try:
             await self.grammars.prepare(self.constraint, engine)
         except ApiError as error:
             raise LoadError(f"--grammar or --json-schema: {error.message}") from None
 
     def apply(self, changes: dict[str, Any]) -> None:
-        """Other limits, for requests to come."""
+        """Change limits for later requests."""
         self.host.apply(changes)
         settings = self.settings
         self.counted.n_max = settings.queue_max
@@ -177,40 +179,40 @@ class ServedModel:
 
     @property
     def public_name(self) -> str:
-        """The model's name for clients without a key: no path."""
+        """Return the model's name for clients without a key; it contains no path."""
         return self.settings.alias or os.path.basename(self.settings.model)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All names of the model."""
+        """Return all names of the model."""
         return (self.name, self.public_name, *self.settings.aliases)
 
     def name_for(self, request: Request) -> str:
-        """The model's name that the request may see."""
+        """Return the model's name that the client of this request may see."""
         return self.name if self.service.has_key(request) else self.public_name
 
     def public_settings(self) -> dict[str, Any]:
-        """The server's flags as /props shows them: no keys, no tokens."""
+        """Return the server's flags as /props shows them, without keys and tokens."""
         return props(Settings(self.service.settings, self.settings))
 
-    # What serves it.
+    # What serves the model.
 
     def loaded(self) -> Model:
-        """The model. Raises ApiError if there is none."""
+        """Return the model. Raises ApiError if it is not ready."""
         host = self.host
         if host.state is _READY and host.model is not None:
             return host.model
         raise self.not_ready()
 
     def ready(self) -> tuple[Model, EngineClient]:
-        """The model and its engine. Raises ApiError if there is none."""
+        """Return the model and its engine. Raises ApiError if it is not ready or cannot generate text."""
         model, engine = self.loaded(), self.host.engine
         if engine is None:
             raise ApiError(501, "This model is for embeddings or scores; it cannot generate text")
         return model, engine
 
     def states(self) -> States:
-        """The states of the engine's slots. Raises ApiError if there are none."""
+        """Return the states of the engine's slots. Raises ApiError if the model is not ready."""
         self.ready()
         states = self.host.states
         if states is None:
@@ -218,7 +220,8 @@ class ServedModel:
         return states
 
     def embedder(self) -> tuple[Model, Embedder]:
-        """The model and its embedder; the caller has checked that the flags enable it."""
+        """Return the model and its embedder. The caller has checked that the flags enable it. Raises ApiError if it is
+        not ready."""
         model, embedder = self.loaded(), self.host.embedder
         if embedder is None:
             raise self.not_ready()
@@ -236,7 +239,8 @@ class ServedModel:
         return ApiError(503, f"Loading model{waits}", headers=(("Retry-After", "1"),))
 
     def not_ready_for(self, request: Request) -> ApiError:
-        """As not_ready(). The reason of a failed load names files, so only clients with a key see it."""
+        """Return the same error as not_ready(), but without the reason if the client has no key, because the reason of
+        a failed load names files."""
         if not self.service.has_key(request):
             if self.host.state is State.FAILED:
                 return ApiError(500, "The model cannot be served; see the server's log")
@@ -249,7 +253,7 @@ class ServedModel:
     # Work for a request.
 
     def tokenizing(self) -> Tokenizing:
-        """The threads that tokenize short texts with the model's vocabulary; started on first use."""
+        """Return the threads that tokenize short texts with the model's vocabulary; they are started on first use."""
         vocab = self.loaded().vocab
         threads = self._tokenizing.get(vocab)
         if threads is None:
@@ -259,12 +263,13 @@ class ServedModel:
         return threads
 
     async def count_text(self, request: Request, n_chars: int, work: Callable[[], T]) -> T:
-        """Tokenize what is only counted or looked at, however long. Raises ApiError if too many such texts wait."""
+        """Run `work`, which tokenizes a text of any length that is only counted or returned. Raises ApiError if too
+        many such texts wait."""
         with self.counted.enter(self.service.client(request)) as client:
             return await self.service.texts.count(client, n_chars, work)
 
     async def encode_media(self, request: Request, files: list[MediaPart]) -> list[Encoding]:
-        """Raises ApiError, BudgetFull."""
+        """Return the encodings of images and sound. Raises ApiError, BudgetFull."""
         if self.media is None:
             raise refused(files[0].field, "sound" if files[0].is_sound else "images")
         claim = self.service.budget.claim(request.key_name or address(request))
@@ -274,22 +279,24 @@ class ServedModel:
             claim.release()
 
     def enter_preparing(self, exchange: Exchange) -> Place:
-        """Raises ApiError if too many requests, or too many of this client's, are being prepared."""
+        """Count a request that is being prepared. Raises ApiError if too many, or too many of this client's, are
+        counted already."""
         return self.preparing.enter(self.service.client(exchange.request))
 
     def owner(self, request: Request) -> int:
-        """Whose cached prefixes and slots the request may use: its key's, or all (0)."""
+        """Return the owner of the cached prefixes and slots that the request may use: a number of its key, or 0 for
+        all."""
         if self.settings.share_prefixes or not request.key_name:
             return 0
         return self._owners.setdefault(request.key_name, len(self._owners) + 1)
 
     def deadline_us(self, t_submit_us: int) -> int:
-        """The deadline of a task submitted now, on the engine's clock; 0: none."""
+        """Return the deadline, on the engine's clock, of a task that is submitted at `t_submit_us`; 0: none."""
         timeout = self.settings.request_timeout
         return t_submit_us + int(timeout * 1e6) if timeout > 0 else 0
 
     def eog_tokens(self) -> list[int]:
-        """All end-of-generation tokens; found once, as it takes a scan of the vocabulary."""
+        """Return all end-of-generation tokens. They are kept, because finding them takes a scan of the vocabulary."""
         if self._eog_tokens is None:
             self._eog_tokens = self.ready()[0].vocab.eog_tokens()
         return self._eog_tokens

@@ -1,6 +1,6 @@
-"""Owns what the requests of all models share: keys, clients, memory, workers, streams.
+"""Holds what the requests of all models share: keys, clients, memory, workers, streams.
 
-Made once at start, used on the event loop. Must not hold anything of a single request, or of a model.
+Made once at start, used on the event loop. Must not hold anything of a single request or of a model.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from llamad.http.request import Request, address_of
 log = logging.getLogger("llamad.api")
 
 N_JSON_WORKERS = 2
-PINGS_SECONDS = 0.5  # how often streams are looked at, at least
+PINGS_SECONDS = 0.5  # streams are checked at least this often
 CLIENT_MAX = 2**64 - 1
-# The most that requests may hold when the heap is searched for garbage: some 20 ms, with the GIL.
+# Garbage is only collected if requests hold at most this many bytes; it then takes about 20 ms with the GIL.
 GARBAGE_BYTES_MAX = 8 << 20
 
 
 class Thinking(Completion, Protocol):
-    """A completion whose reasoning can be ended, where that was asked for."""
+    """A completion whose reasoning can be ended, if its request asked for that."""
 
     is_controlled: bool
     is_admitted: bool
@@ -54,7 +54,7 @@ class Stream(Protocol):
 
 
 def address(request: Request) -> str:
-    """Return the client's address without its port, as connections are counted by it."""
+    """Return the client's address without its port; connections are counted by this address."""
     host, _, port = request.peer.rpartition(":")
     return address_of((host.strip("[]"), port) if host else None)
 
@@ -68,14 +68,14 @@ class Service:
         self.settings = settings
         self.build_info = build_info
         self.keys = Keys([])  # set by ModelTable.set_keys()
-        self.is_leaving = False  # /health says so; requests may still be served (--drain-delay-seconds)
+        self.is_leaving = False  # /health reports it; requests may still be served (--drain-delay-seconds)
         self.is_draining = False  # new requests are refused
         self.metrics = Metrics()
-        # The memory for what requests hold; the HTTP server sets its limit.
+        # The memory that requests may hold; the HTTP server sets its limit.
         self.budget = Budget(settings.bodies_max_bytes)
         self.t_created = int(time.time())
         self.texts = TextWorkers()
-        # Read large bodies, write large responses.
+        # These threads read large bodies and write large responses.
         self.json_workers = FairPool(N_JSON_WORKERS, "llamad-json")
         self.prompt_files = PromptFiles(settings.log_prompts_dir) if settings.log_prompts_dir else None
         self.responses = ResponseStore()
@@ -85,8 +85,8 @@ class Service:
         self._jobs: set[asyncio.Task[None]] = set()
 
     def find_key(self, request: Request) -> str | None:
-        """The name of the key that a request carries, empty if it needs none, None if it lacks one. For endpoints that
-        are public: the others have Request.key_name."""
+        """Return the name of the key that a request carries, "" if it needs none, or None if it lacks one. For public
+        endpoints; the others have Request.key_name."""
         return self.keys.find(request) if self.keys else ""
 
     def has_key(self, request: Request) -> bool:
@@ -94,13 +94,13 @@ class Service:
         return self.find_key(request) is not None
 
     def client(self, request: Request) -> int:
-        """The client as a number: of its key, or of its address if there are no keys."""
+        """Return a number for the client: for its key, or for its address if there are no keys."""
         if request.key_name:
             return hash(request.key_name) & CLIENT_MAX
         return hash(address(request)) & CLIENT_MAX
 
     def session(self, request: Request) -> int:
-        """The conversation that X-Session-Id names as a number, of its key alone; 0: none."""
+        """Return a number for the conversation that X-Session-Id names, which is separate for each key; 0: none."""
         id = request.headers.get("x-session-id", "")
         return hash((request.key_name, id)) & CLIENT_MAX if id else 0
 
@@ -108,9 +108,9 @@ class Service:
         return memory_full(self.budget.bytes_max)
 
     def spawn(self, exchange: Exchange, work: Coroutine[Any, Any, None], place: Place | None = None) -> None:
-        """Run the long part of a request; its errors become the response. Cancelled if the client disconnects."""
+        """Run the long part of a request. Its errors become the response; it is cancelled if the client disconnects."""
         task = asyncio.ensure_future(self._answered(exchange, work))
-        if place is not None:  # it may be cancelled before it has begun
+        if place is not None:  # the task may be cancelled before it has begun
             task.add_done_callback(lambda _: place.close())
         exchange.on_abort = lambda: _drop(task)
         self._jobs.add(task)
@@ -118,7 +118,7 @@ class Service:
         self._let_give_way(exchange, task)
 
     def _let_give_way(self, exchange: Exchange, task: asyncio.Task[None]) -> None:
-        """While the task prepares the answer, another client may need the memory more."""
+        """Let the task be cancelled while it prepares the response, if another client needs its memory more."""
         claim = exchange.claim
 
         def give_way() -> None:
@@ -146,18 +146,18 @@ class Service:
             exchange.fail(worded(failure, exchange.request))
 
     def is_quiet(self) -> bool:
-        """Any thread: whether requests hold far less memory than they did."""
+        """Whether requests hold at most half of the memory that they held at the peak. Any thread."""
         return 2 * self.budget.n_bytes <= self.budget.n_peak
 
     def free_garbage(self) -> None:
-        """Any thread, when it is quiet: free what refers to itself. Requests that hold little are quick to look at, and
-        what was there before the first one is not looked at (gc.freeze)."""
+        """Collect garbage when is_quiet() is true; any thread. This is fast if requests hold little memory, because
+        objects from before the first request are not searched (gc.freeze)."""
         if self.budget.n_bytes <= GARBAGE_BYTES_MAX:
             gc.collect()
         self.budget.forget_peak()
 
     async def watch_streams(self) -> None:
-        """Sends pings on streams that wait or prefill, and ends those that stall; runs until cancelled."""
+        """Send pings on streams that wait or prefill, and end those that stall. Runs until it is cancelled."""
         while True:  # a request may have an interval of its own
             periods = [n for n in (self.settings.ping_seconds, self.settings.stall_seconds) if n > 0]
             await asyncio.sleep(min([PINGS_SECONDS, *(period / 4 for period in periods)]))

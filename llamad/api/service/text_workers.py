@@ -1,8 +1,8 @@
-"""Owns the threads that tokenize what is too long for the event loop, so that a long text delays no short one.
+"""The threads that tokenize texts that are too long for the event loop, so that a long text delays no short one.
 
-Called on the event loop. Texts wait only behind those of their own size, and those of /tokenize, which no context
-bounds, in a thread of their own; clients take turns. A client that leaves takes its text out of the queue, or ends its
-tokenizing soon.
+Called on the event loop. A text waits only behind texts of its own size class. Texts of /tokenize, which no context
+limits, have threads of their own. Clients take turns. If a client disconnects, its text leaves the queue, or its
+tokenizing soon ends.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from llamad.tokenizer.vocab import Cancel, Cancelled, CannotTokenize
 T = TypeVar("T")
 
 N_THREADS = 2
-# Characters from which on a text is long: some milliseconds of ordinary text, a quarter second of the worst.
+# Texts of at least this many characters are long: they take milliseconds, or a quarter second in the worst case.
 LONG_CHARS = 65536
 
 
@@ -28,11 +28,12 @@ class TextWorkers:
         self._counting = SizedPool(N_THREADS, LONG_CHARS, "llamad-counting")
 
     async def run(self, client: int, n_chars: int, work: Callable[[], T]) -> T:
-        """Tokenize what shall be decoded or embedded; also for other work of milliseconds (no characters)."""
+        """Run `work`, which tokenizes texts to decode or embed, or does something else that takes milliseconds
+        (`n_chars` is 0)."""
         return await _run(self._texts, client, n_chars, work)
 
     async def count(self, client: int, n_chars: int, work: Callable[[], T]) -> T:
-        """Tokenize what is only counted or looked at, however long."""
+        """Run `work`, which tokenizes a text of any length that is only counted or returned."""
         return await _run(self._counting, client, n_chars, work)
 
     def close(self) -> None:

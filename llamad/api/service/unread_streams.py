@@ -1,7 +1,7 @@
 """Decides which resumable streams end because nobody reads them.
 
-Called on the event loop, from time to time. While nobody waits for a slot they go on, for a while; when requests wait,
-they leave them half of the slots, and in the end all.
+Called on the event loop from time to time. Unread streams go on for a while if no request waits for a slot. If requests
+wait, unread streams keep half of the slots at first, and later none.
 """
 
 from __future__ import annotations
@@ -12,15 +12,17 @@ from collections import defaultdict
 from llamad.api.service.kept_streams import KeptStream, KeptStreams
 from llamad.client.engine_client import EngineClient
 
-UNREAD_SECONDS = 300.0  # that a stream goes on without a reader, whoever waits
-AWAY_SECONDS = 3.0  # after which a client that has left is not about to come back at once
-WAITED_SECONDS = 1.0  # for a slot, before a stream gives way for it
-WAITED_LONG_SECONDS = 10.0  # before all of them do: they may fill a cache that all slots share
+UNREAD_SECONDS = 300.0  # a stream without a reader ends after this time, even if no request waits
+AWAY_SECONDS = 3.0  # a client that has disconnected is likely to come back at once only within this time
+WAITED_SECONDS = 1.0  # a request has waited this long for a slot before unread streams end to make room
+WAITED_LONG_SECONDS = (
+    10.0  # after this time all unread streams end, because they may fill a cache that all slots share
+)
 
 
 def give_way(store: KeptStreams, now: float, stall_seconds: float) -> None:
-    """End what nobody reads and others need. A client that is there, but does not read, has `stall_seconds`; 0: no
-    limit."""
+    """End streams that nobody reads, if other requests need their slots or after UNREAD_SECONDS. A client that is
+    connected but does not read has `stall_seconds`; 0: no limit."""
     for stream in list(store.running()):
         if _unread_seconds(stream, now) >= UNREAD_SECONDS:
             _end(stream, f"Nobody has read this stream for {UNREAD_SECONDS:.0f} s")
@@ -33,7 +35,7 @@ def give_way(store: KeptStreams, now: float, stall_seconds: float) -> None:
 
 
 def _make_room(unread: list[KeptStream], engine: EngineClient, now: float) -> None:
-    """End those streams that nobody reads whose slots of this engine others wait for."""
+    """End unread streams if other requests have waited too long for a slot of this engine."""
     if _is_waiting(unread, engine, now - WAITED_LONG_SECONDS):
         n_left = 0
     elif _is_waiting(unread, engine, now - WAITED_SECONDS):
@@ -54,13 +56,14 @@ def _is_away(stream: KeptStream, now: float, stall_seconds: float) -> bool:
 
 
 def _is_waiting(unread: list[KeptStream], engine: EngineClient, t_before: float) -> bool:
-    """Whether a task has waited for a slot since this time that is of none of these streams."""
+    """Whether a task that belongs to none of these streams has waited for a slot since `t_before`."""
     n_unread = sum(one.generation.n_queued(t_before) for one in unread if one.generation is not None)
     return engine.n_queued(t_before) > n_unread
 
 
 def _beyond(unread: list[KeptStream], n_left: int) -> list[KeptStream]:
-    """Those that end so that n_left go on: of the key that has most, the one that was left first."""
+    """Return the streams to end so that `n_left` go on. Each time the key with the most streams loses the one that has
+    been unread for the longest time."""
     keys: dict[str, list[KeptStream]] = defaultdict(list)
     for stream in sorted(unread, key=lambda one: one.t_unread or 0.0, reverse=True):
         keys[stream.key].append(stream)
