@@ -1,1 +1,1 @@
-"""The endpoints of saved states: slots to blobs and files and back, sessions, slot contents."""
+"""The endpoints of saved states: they move slots to blobs and files and back, keep sessions, and show slot contents."""

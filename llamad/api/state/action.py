@@ -1,6 +1,6 @@
-"""Owns what all state actions share: checks, slot ids, limits on waiting, and error responses.
+"""What all state actions share: checks, slot ids, limits on waiting, and error responses.
 
-Runs on the event loop; long work goes to the state workers. Must not know a single action.
+Runs on the event loop; long work goes to the state workers. Must not know any particular action.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from llamad.ses1.ses1 import StateError
 
 T = TypeVar("T")
 
-# llama.cpp's slot file has a longer head than SES1.
+# llama.cpp's slot file has a longer header than SES1.
 FILE_HEAD_SPARE = 64
 
 
 class Ask:
-    """One action in progress."""
+    """An action in progress."""
 
     __slots__ = ("exchange", "nowait", "served", "slot", "states", "t_start")
 
@@ -59,7 +59,7 @@ class Ask:
         return round((time.monotonic() - self.t_start) * 1e3, 3)
 
     def expected_bytes(self) -> int:
-        """Estimated size of the slot's state, from its current tokens; it may have more once it is idle."""
+        """Return the estimated size of the slot's state, from its current tokens. It may have more once it is idle."""
         engine = self.served.host.engine
         n_tokens = engine.slots()[self.slot].n_tokens if engine is not None else 0
         assert self.states.layout is not None
@@ -69,12 +69,13 @@ class Ask:
         self.exchange.send(Response(200, msgspec.json.encode(value)))
 
     async def aside(self, work: Callable[..., T], *args: object) -> T:
-        """Run something long in a state worker."""
+        """Run long work in a state worker."""
         return await asyncio.get_running_loop().run_in_executor(self.states.workers, work, *args)
 
 
 class Held:
-    """The state bytes that a request holds until its response is complete; app.py ends it. `blob` may take its body."""
+    """The state bytes that a request holds until its response is complete; app.py ends it. `blob` is the buffer for its
+    body, if there is one."""
 
     __slots__ = ("blob", "hold")
 
@@ -87,7 +88,7 @@ class Held:
 
 
 def take_room(served: ServedModel, request: Request, n_bytes: int) -> Held:
-    """Make the request hold `n_bytes` in all, or raise a 503."""
+    """Let the request hold `n_bytes` in all, or raise a 503."""
     held = request.buffer
     if not isinstance(held, Held):
         held = request.buffer = Held(served.room.hold())
@@ -104,7 +105,7 @@ def take_room(served: ServedModel, request: Request, n_bytes: int) -> Held:
 
 
 async def save(ask: Ask, copies: float) -> Saved:
-    """The slot's state, with room for `copies` of it taken before and, as it may have grown, after."""
+    """Return the slot's state. Room for `copies` of it is taken before, and again after, because it may have grown."""
     need_layout(ask.states)
     request = ask.exchange.request
     take_room(ask.served, request, int(ask.expected_bytes() * copies))
@@ -125,7 +126,7 @@ def need_files(served: ServedModel, what: str) -> StateFiles:
 
 
 def need_layout(states: States) -> None:
-    """Raises a 501 if this model's states cannot be saved."""
+    """Raise a 501 if this model's states cannot be saved."""
     if states.layout is None:
         raise ApiError(501, f"The slots of this model cannot be saved: {states.refusal}")
 
@@ -138,16 +139,16 @@ def action_of(request: Request, known: tuple[str, ...]) -> str:
 
 
 def slot_of(served: ServedModel, value: str, name: str) -> int:
-    """A valid slot number."""
+    """Return the slot number that `value` names. Raises a 400 if there is no such slot."""
     n_slots = served.settings.n_parallel
-    found = int(value) if value.isascii() and value.isdigit() and len(value) < 10 else -1
-    if not 0 <= found < n_slots:
+    slot = int(value) if value.isascii() and value.isdigit() and len(value) < 10 else -1
+    if not 0 <= slot < n_slots:
         raise bad(f'"{name}" must be the number of a slot, 0 to {n_slots - 1}')
-    return found
+    return slot
 
 
 def check_file(name: str, value: str) -> str:
-    """A file name that is not empty."""
+    """Return a file name, or raise a 400 if it is empty."""
     if not value:
         raise bad(f'"{name}" must be the name of a file')
     return value
@@ -160,10 +161,10 @@ def run(ask: Ask, work: Coroutine[Any, Any, None]) -> None:
     except ApiError:
         work.close()
         raise
-    ask.served.service.spawn(ask.exchange, _told(ask, work, place), place)
+    ask.served.service.spawn(ask.exchange, _run(ask, work, place), place)
 
 
-async def _told(ask: Ask, work: Coroutine[Any, Any, None], place: Place) -> None:
+async def _run(ask: Ask, work: Coroutine[Any, Any, None], place: Place) -> None:
     limit = ask.served.settings.request_timeout
     left = ask.exchange.request.t_start + limit - time.monotonic() if limit > 0 else None
     try:

@@ -16,7 +16,7 @@ def _q(parameters: list[str]) -> float:
 
 
 def wants_octets(accept: str) -> bool:
-    """JSON, unless the header prefers application/octet-stream: by weight, then by specificity."""
+    """Whether the Accept header prefers application/octet-stream to JSON, by weight and then by specificity."""
     ranges: dict[str, float] = {}
     for part in accept.split(","):
         kind, *parameters = part.split(";")

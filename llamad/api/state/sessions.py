@@ -1,6 +1,6 @@
-"""Owns GET /sessions and POST /sessions/{id_session}: states that the server keeps under a number, and their archives.
+"""GET /sessions and POST /sessions/{id_session}: states that the server keeps under a number, and their archives.
 
-Runs on the event loop; workers handle files, the engine the state itself. A session belongs to its API key.
+Runs on the event loop; workers handle files, the engine handles the state itself. A session belongs to its API key.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ def listing(served: ServedModel, exchange: Exchange) -> None:
 
 def _id_of(request: Request) -> int:
     value = request.params["id_session"]
-    found = int(value) if value.isascii() and value.isdigit() and len(value) < 40 else -1
-    if not 0 <= found <= ID_MAX:
+    id_session = int(value) if value.isascii() and value.isdigit() and len(value) < 40 else -1
+    if not 0 <= id_session <= ID_MAX:
         raise bad(f'"id_session" must be an integer, 0 to {ID_MAX}')
-    return found
+    return id_session
 
 
 def handle(served: ServedModel, exchange: Exchange) -> None:
@@ -68,7 +68,7 @@ def handle(served: ServedModel, exchange: Exchange) -> None:
         work.run(ask, _save(ask, name))
         return
     archive = _BODY.decode(request.body).file if len(request.body) else None
-    # An empty name is a mistake: taken as none, the session would be removed without its archive.
+    # An empty name is a mistake. If it meant "no file", the session would be removed without its archive.
     file = "" if archive is None else work.check_file("file", archive)
     if file:
         work.need_files(served, '"file"')
@@ -78,7 +78,7 @@ def handle(served: ServedModel, exchange: Exchange) -> None:
         work.run(ask, _restore_file(ask, id_session, file) if file else _restore(ask, name))
 
 
-def _found(ask: Ask, name: Name) -> Session:
+def _session(ask: Ask, name: Name) -> Session:
     session = ask.served.sessions.find(name)
     if session is None:
         raise ApiError(404, f"There is no session {name[1]}")
@@ -113,7 +113,7 @@ async def _save(ask: Ask, name: Name) -> None:
 
 async def _restore(ask: Ask, name: Name) -> None:
     sessions = ask.served.sessions
-    session = _found(ask, name)
+    session = _session(ask, name)
     with sessions.pinned(session) as blob:
         restored = await ask.states.restore(ask.slot, blob, nowait=ask.nowait, owner=ask.owner)
     sessions.restored(name, session)
@@ -121,7 +121,7 @@ async def _restore(ask: Ask, name: Name) -> None:
 
 
 async def _restore_file(ask: Ask, id_session: int, file: str) -> None:
-    """From an archive or a slot's file; the number is only echoed."""
+    """Restore from an archive or a slot's file. The number of the session is only echoed."""
     blob, n_bytes = await read_file(ask, file)
     restored = await ask.states.restore(ask.slot, blob, nowait=ask.nowait, owner=ask.owner)
     ask.served.sessions.n_restores += 1
@@ -142,15 +142,15 @@ def _send_restored(ask: Ask, id_session: int, n_bytes: int, stall_us: int) -> No
 
 
 async def _remove(ask: Ask, name: Name, file: str) -> None:
-    """With a file, the session is removed only once the archive is complete."""
+    """Remove a session. With a file, it is removed only once the archive is complete."""
     sessions = ask.served.sessions
-    answer: dict[str, object] = {"id_session": name[1], "removed": True}
+    reply: dict[str, object] = {"id_session": name[1], "removed": True}
     async with sessions.turn(name):
-        session = _found(ask, name)
+        session = _session(ask, name)
         if file:
             files = work.need_files(ask.served, '"file"')
             with sessions.pinned(session) as blob:
                 n_bytes = await ask.aside(files.write, ask.key, file, [memoryview(blob)])
-            answer |= {"file": file, "n_bytes": n_bytes}
+            reply |= {"file": file, "n_bytes": n_bytes}
         sessions.remove(name)
-    ask.send(answer)
+    ask.send(reply)

@@ -1,4 +1,4 @@
-"""Owns GET /v1/slots/{id_slot}/info: how many tokens a slot holds, and where its messages begin and end.
+"""GET /v1/slots/{id_slot}/info: how many tokens a slot holds, and where its messages begin and end.
 
 Runs on the event loop; the engine returns the tokens between two steps, even while the slot is busy.
 """
@@ -13,11 +13,11 @@ from llamad.api.state.action import Ask
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response
 
-INLINE_MAX = 4096  # tokens that are looked through on the event loop
+INLINE_MAX = 4096  # the most tokens that are searched on the event loop
 
 
 def messages_of(tokens: list[int], end_token: int) -> list[dict[str, int]]:
-    """The messages as token ranges, each with its end-of-turn token; the last may have none."""
+    """Return the messages as token ranges, each with its end-of-turn token; the last may have none."""
     messages: list[dict[str, int]] = []
     start = 0
     while start < len(tokens):
@@ -42,7 +42,7 @@ async def _info(ask: Ask) -> None:
     end_token = ask.served.turn_end
     if len(tokens) <= INLINE_MAX:
         body = _info_json(tokens, end_token)
-    else:  # each of them may end a message
+    else:  # many tokens, and each of them may end a message
         body = await ask.aside(_info_json, tokens, end_token)
     ask.exchange.send(Response(200, body))
 

@@ -1,6 +1,6 @@
-"""Owns POST /slots/{id_slot}: moves a slot's state to a file or the client and back, returns its tokens, shifts it.
+"""POST /slots/{id_slot}: moves a slot's state to a file or the client and back, returns its tokens, shifts it.
 
-Runs on the event loop; workers handle files, base64 and checks, the engine the state itself.
+Runs on the event loop; workers handle files, base64 and checks, the engine handles the state itself.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 RESTORE_STATE = "restore-state"
 OCTETS = "application/octet-stream"
-FILE_HEAD = 12  # of llama.cpp's slot file, before its tokens
+FILE_HEAD = 12  # bytes in llama.cpp's slot file before its tokens
 
 
 class FileRequest(Struct):
@@ -46,12 +46,12 @@ _FILE, _SHIFT = Body(FileRequest), Body(ShiftRequest)
 
 
 def is_raw(request: Request) -> bool:
-    """Whether, by its Content-Type, the body is the raw blob."""
+    """Whether the body is the raw blob, by its Content-Type."""
     return request.headers.get("content-type", "").partition(";")[0].strip().lower() == OCTETS
 
 
 def judge(served: ServedModel, request: Request) -> tuple[str, int]:
-    """The action and the slot, from the request's head alone. Raises ApiError."""
+    """Return the action and the slot, from the request's head alone. Raises ApiError."""
     action = work.action_of(request, tuple(ACTIONS))
     what = f"the action {action}"
     if action in ("save", "restore"):
@@ -75,7 +75,7 @@ def _filename(ask: Ask) -> str:
 
 
 async def _save(ask: Ask) -> None:
-    """In llama.cpp's own file format."""
+    """Save the slot to a file in llama.cpp's own format."""
     files, name = work.need_files(ask.served, "files"), _filename(ask)
     saved = await work.save(ask, 1)
     n_bytes = await ask.aside(_write_slot_file, files, ask.key, name, saved.blob)
@@ -97,7 +97,7 @@ def _write_slot_file(files: StateFiles, key: str, name: str, blob: Blob) -> int:
 
 
 async def read_file(ask: Ask, name: str) -> tuple[Blob, int]:
-    """A state from a file of either format, and the size of the file."""
+    """Return a state from a file of either format, and the size of the file."""
     files = work.need_files(ask.served, "files")
     work.need_layout(ask.states)
     bytes_max = ask.states.bytes_max + work.FILE_HEAD_SPARE
@@ -107,7 +107,7 @@ async def read_file(ask: Ask, name: str) -> tuple[Blob, int]:
 
 
 def _read_state(files: StateFiles, key: str, name: str, bytes_max: int, states: States) -> tuple[Blob, int]:
-    """The KV data is read from the file directly into its place in the blob."""
+    """Return a state and the size of its file. The KV data is read directly into its place in the blob."""
     with files.open(key, name, bytes_max) as file:
         front = file.read(ses1.file_front(file.read(FILE_HEAD), file.size, states.n_ctx))
         blob, at = ses1.from_front(front, file.size, states.arena)
@@ -137,7 +137,7 @@ async def _erase(ask: Ask) -> None:
 
 
 async def _save_state(ask: Ask) -> None:
-    """To the client: the raw blob, or JSON with base64."""
+    """Send the slot's state to the client: the raw blob, or JSON with base64."""
     octets = wants_octets(ask.exchange.request.headers.get("accept", ""))
     saved = await work.save(ask, 1 if octets else 7 / 3)
     if octets:
@@ -172,14 +172,15 @@ async def _restore_state(ask: Ask) -> None:
 
 
 async def _received(ask: Ask) -> Blob:
-    """The blob that the body is or contains. A body that starts like a blob is one, whatever its type."""
+    """Return the blob that the body is or contains. A body that starts like a blob is one, whatever its
+    Content-Type."""
     request = ask.exchange.request
     held = request.buffer
     if not isinstance(held, Held) or held.blob is None:
         raise bad('The body must be a state: the raw blob, or JSON with base64 in "state"')
     blob, n_bytes = held.blob, len(request.body)
     is_blob = is_raw(request) or bytes(request.body[:4]) == b"SES1"
-    request.body = b""  # releases the view, for the size below
+    request.body = b""  # releases the view, so that the blob can be resized below
     blob.size = n_bytes
     if is_blob:
         return blob
@@ -187,13 +188,13 @@ async def _received(ask: Ask) -> Blob:
 
 
 async def _tokens(ask: Ask) -> None:
-    found = await ask.states.tokens(ask.slot, nowait=ask.nowait, owner=ask.owner)
+    contents = await ask.states.tokens(ask.slot, nowait=ask.nowait, owner=ask.owner)
     ask.send(
         {
             "id_slot": ask.slot,
-            "n_tokens": len(found.tokens),
-            "tokens": found.tokens,
-            "n_prompt_tokens_processed": found.n_processed,
+            "n_tokens": len(contents.tokens),
+            "tokens": contents.tokens,
+            "n_prompt_tokens_processed": contents.n_processed,
         }
     )
 

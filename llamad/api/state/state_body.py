@@ -1,4 +1,4 @@
-"""Decides about a state's body before it arrives: whether it is allowed, its maximum size, its buffer.
+"""Decides about the body of a state before it arrives: whether it is allowed, its maximum size, its buffer.
 
 Runs on the event loop when the request's head is complete. Must not read the body.
 """
@@ -13,7 +13,7 @@ from llamad.http.request import Request
 from llamad.http.router import SMALL_BODY
 from llamad.protocol.blobs import Blob
 
-# What a JSON body may contain beside the state, in bytes.
+# What a JSON body may contain besides the state, in bytes.
 JSON_SPARE = 64 * 1024
 
 
@@ -24,7 +24,7 @@ class StateIntake:
         self._models = models
 
     def check(self, request: Request) -> None:
-        """Rejects what the head shows to be wrong, before gigabytes are sent."""
+        """Reject a request whose head is wrong, before the client sends gigabytes."""
         served = self._models.of(request)
         action, _ = slots.judge(served, request)
         if action == slots.RESTORE_STATE:
