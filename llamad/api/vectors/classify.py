@@ -1,4 +1,4 @@
-"""Owns POST /classify and /v1/classify: the raw scores of a classifier's labels.
+"""POST /classify and /v1/classify: the raw scores of a classifier's labels.
 
 Runs on the event loop; long texts are tokenized in a worker.
 """
@@ -79,13 +79,13 @@ async def _answer(
     labels = embedder.info.labels
 
     def render() -> bytes:
-        found = [_predictions(one, labels) for one in rows]
+        predictions = [_predictions(one, labels) for one in rows]
         return _encode(
             {
                 "model": name,
                 "object": "list",
                 "usage": vector_job.usage(texts),
-                "predictions": found if is_list else found[0],
+                "predictions": predictions if is_list else predictions[0],
             }
         )
 
@@ -95,7 +95,7 @@ async def _answer(
 
 
 def _predictions(row: Embeddings, labels: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Highest score first; ties keep the model's order."""
+    """Return the labels with their scores, highest first; ties keep the model's order."""
     scores = row[0].tolist()
     order = sorted(range(len(scores)), key=lambda i: -scores[i])
     return [{"label": labels[i], "score": scores[i]} for i in order]

@@ -1,6 +1,6 @@
-"""Owns POST /embedding, /embeddings and /v1/embeddings: texts in, with images or sound, vectors out.
+"""POST /embedding, /embeddings and /v1/embeddings: vectors of texts, which may have images or sound.
 
-Runs on the event loop; long texts are tokenized, and large responses encoded, by a worker.
+Runs on the event loop; a worker tokenizes long texts and encodes large responses.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Input = Annotated[
 
 class EmbeddingRequest(Struct):
     input: Input = None
-    content: Input = None  # the older field
+    content: Input = None  # the older name of `input`
     image_data: list[Any] = msgspec.field(default_factory=list)
     encoding_format: Annotated[Literal["float", "base64"], Meta(description='"float" or "base64"')] = "float"
     dimensions: Many = LEFT_OUT
@@ -55,13 +55,13 @@ class EmbeddingInputs(msgspec.Struct, frozen=True):
     """The options of a request."""
 
     is_openai: bool
-    field: str  # the field with the texts
+    field: str  # the name of the field with the texts
     base64: bool
-    takes_mean: bool  # of the rows of each text
+    takes_mean: bool  # whether each text gets the mean of its rows
     n_dimensions: int
     normalize: int  # as in --embd-normalize
     model: str
-    adapters: Callable[[], Sequence[Use]]  # when the texts are submitted
+    adapters: Callable[[], Sequence[Use]]  # called when the texts are submitted
 
 
 def handle(served: ServedModel, exchange: Exchange) -> None:
@@ -81,21 +81,21 @@ def _begin(served: ServedModel, exchange: Exchange, is_openai: bool) -> None:
 
 def _start(served: ServedModel, exchange: Exchange, is_openai: bool, request: EmbeddingRequest) -> None:
     model, embedder = served.embedder()
-    given, wanted = _parse(served, exchange.request.key_name, embedder, request, is_openai)
+    given, options = _parse(served, exchange.request.key_name, embedder, request, is_openai)
     images = request.image_data
-    found = shapes.split(given, wanted.field, served.settings.inputs_max, embedder.info, images)
-    media = shapes.with_files(found)
+    inputs = shapes.split(given, options.field, served.settings.inputs_max, embedder.info, images)
+    media = shapes.with_files(inputs)
     if images or media:
         vector_job.media_ready(served, embedder, media)
     counted = served.enter_preparing(exchange) if media else None
-    work = _answer(served, exchange, model, embedder, wanted, found, counted)
+    work = _answer(served, exchange, model, embedder, options, inputs, counted)
     served.service.spawn(exchange, work, counted)
 
 
 def _parse(
     served: ServedModel, key: str, embedder: Embedder, request: EmbeddingRequest, is_openai: bool
 ) -> tuple[str | list[Any] | dict[str, Any], EmbeddingInputs]:
-    """The texts, and the options."""
+    """Return the texts and the options."""
     field, given = "input", request.input
     if given is None:
         field, given = "content", request.content
@@ -104,7 +104,8 @@ def _parse(
     # Clients that send the older field expect the older response.
     is_openai = is_openai and field == "input"
     info = embedder.info
-    takes_mean = is_openai and info.is_pooling_open  # a chat model: OpenAI's form has one vector a text
+    # A chat model has a row per token, but OpenAI's format has one vector per text.
+    takes_mean = is_openai and info.is_pooling_open
     if is_openai and info.pooling == "none" and not takes_mean:
         raise ApiError(
             400,
@@ -136,52 +137,55 @@ async def _answer(
     exchange: Exchange,
     model: Model,
     embedder: Embedder,
-    wanted: EmbeddingInputs,
-    found: list[Any],
+    options: EmbeddingInputs,
+    inputs: list[Any],
     counted: Place | None,
 ) -> None:
-    for prompt in shapes.with_files(found).values():
+    for prompt in shapes.with_files(inputs).values():
         prompt.encode(await served.encode_media(exchange.request, prompt.files))
     texts = await vector_job.in_worker(
         served,
         exchange,
-        shapes.n_chars(found),
+        shapes.n_chars(inputs),
         vector_job.CHARS_INLINE_MAX,
-        lambda: shapes.tokenize(found, wanted.field, model, embedder.info),
+        lambda: shapes.tokenize(inputs, options.field, model, embedder.info),
     )
-    media = await vector_job.lent(served, shapes.with_files(found))
-    found.clear()  # its files may be large
+    media = await vector_job.lent(served, shapes.with_files(inputs))
+    inputs.clear()  # the files of the inputs may be large
     if counted is not None:
         counted.close()
-    rows = await vector_job.rows_of(served, exchange, model, embedder, texts, media, wanted.adapters)
+    rows = await vector_job.rows_of(served, exchange, model, embedder, texts, media, options.adapters)
     body = await vector_job.in_worker(
         served,
         exchange,
         sum(one.size for one in rows),
         vector_job.FLOATS_INLINE_MAX,
-        lambda: _render(wanted, rows, vector_job.usage(texts)),
+        lambda: _render(options, rows, vector_job.usage(texts)),
     )
     exchange.send(Response(200, body))
 
 
-def _render(wanted: EmbeddingInputs, rows: list[Embeddings], usage: dict[str, int]) -> bytes:
-    """The response's JSON. Each vector is encoded separately: a Python object per number would dominate the time."""
+def _render(options: EmbeddingInputs, rows: list[Embeddings], usage: dict[str, int]) -> bytes:
+    """Return the response as JSON. Each vector is encoded separately, because a Python object per number would take
+    most of the time."""
     data: list[dict[str, Any]] = []
     for index, one in enumerate(rows):
-        if wanted.takes_mean:
+        if options.takes_mean:
             one = one.mean(axis=0, keepdims=True, dtype="float64").astype("float32")
-        one = float_text.normalize(one[:, : wanted.n_dimensions], wanted.normalize)
+        one = float_text.normalize(one[:, : options.n_dimensions], options.normalize)
         vectors = [
-            msgspec.Raw(b'"' + float_text.to_base64(row) + b'"' if wanted.base64 else float_text.to_json(row))
+            msgspec.Raw(
+                b'"' + float_text.to_base64(row) + b'"' if options.base64 else float_text.to_json(row)
+            )
             for row in one
         ]
-        if wanted.is_openai:
+        if options.is_openai:
             item: dict[str, Any] = {"object": "embedding", "index": index, "embedding": vectors[0]}
-            if wanted.base64:
+            if options.base64:
                 item["encoding_format"] = "base64"
         else:
             item = {"index": index, "embedding": vectors}
         data.append(item)
-    if not wanted.is_openai:
+    if not options.is_openai:
         return _encode(data)
-    return _encode({"model": wanted.model, "object": "list", "usage": usage, "data": data})
+    return _encode({"model": options.model, "object": "list", "usage": usage, "data": data})

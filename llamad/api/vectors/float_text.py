@@ -1,4 +1,5 @@
-"""Encodes vectors as JSON and base64 without a Python object per number. Pure; any thread, releases the GIL."""
+"""Encodes vectors as JSON and base64 without a Python object per number. Pure functions; any thread. Releases the
+GIL."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from llamad.protocol.model_info import Embeddings
 
 
 def to_json(row: Embeddings) -> bytes:
-    """One row as a JSON array; each number in the fewest digits that round-trip to the same 32-bit float."""
+    """Return one row as a JSON array; each number has the fewest digits that round-trip to the same 32-bit float."""
     import numpy as np
 
     row = np.ascontiguousarray(row, np.float32)
@@ -19,14 +20,15 @@ def to_json(row: Embeddings) -> bytes:
 
 
 def to_base64(row: Embeddings) -> bytes:
-    """One row as little-endian 32-bit floats."""
+    """Return one row as base64 of its little-endian 32-bit floats."""
     import numpy as np
 
     return b64encode(np.ascontiguousarray(row, "<f4").data)
 
 
 def normalize(rows: Embeddings, kind: int) -> Embeddings:
-    """-1: no scaling, 0: the maximum to 32760, 1: the taxicab norm to 1, 2: the Euclidean norm, p: the p-norm."""
+    """Scale each row. `kind` is -1: no scaling, 0: the maximum becomes 32760, 1: the taxicab norm becomes 1, 2: the
+    Euclidean norm becomes 1, p: the p-norm becomes 1."""
     if kind < 0:
         return rows
     import numpy as np
@@ -39,7 +41,7 @@ def normalize(rows: Embeddings, kind: int) -> Embeddings:
     elif kind == 2:
         norm = np.sqrt((size * size).sum(axis=1, keepdims=True))
     else:
-        # By the maximum first: a high power of a number far from 1 would overflow.
+        # Divide by the maximum first, because a high power of a number far from 1 would overflow.
         largest = size.max(axis=1, keepdims=True)
         shares = np.divide(size, largest, out=np.zeros_like(size), where=largest > 0)
         norm = largest * (shares**kind).sum(axis=1, keepdims=True) ** (1.0 / kind)

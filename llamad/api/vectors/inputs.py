@@ -1,6 +1,7 @@
 """Turns the inputs to embed or score (texts, token ids, texts with images or sound) into lists of int32.
 
-Pure but for tokenizing, which releases the GIL; the caller decides whether it runs on the event loop or in a worker.
+Pure functions except for tokenizing, which releases the GIL; the caller decides whether it runs on the event loop or in
+a worker.
 """
 
 from __future__ import annotations
@@ -30,10 +31,11 @@ def split(
     info: VectorInfo,
     images: Sequence[Any] = (),
 ) -> list[Any]:
-    """One or several inputs: each a string, a list of token ids, a list of both, or a MediaPrompt. `images` are those
-    that stand as `[img-N]` in a string.
+    """Return one or several inputs: each is a string, a list of token ids, a list of both, or a MediaPrompt. `images`
+    are those that a string refers to as `[img-N]`.
 
-    Lengths and types are checked at C speed, so that a huge array costs no time on the event loop."""
+    Lengths and types are checked at C speed, so that a huge array takes no time on the event loop.
+    """
     if isinstance(value, str | dict):
         inputs: list[Any] = [_unwrapped(value, name)]
     elif value:
@@ -53,10 +55,11 @@ def split(
 
 
 def _unwrapped(value: Any, name: str) -> Any:
-    """The text of an object, with its files: of a prompt object, or of {"content": [...]} with parts as in a chat."""
+    """Return the text of an object with its files. It is a prompt object, or {"content": [...]} with parts as in a
+    chat."""
     if not isinstance(value, dict) or "content" not in value:
-        found = unwrapped(value, name)
-        return with_markers(found.text, found.files, name) if isinstance(found, PromptObject) else found
+        prompt = unwrapped(value, name)
+        return with_markers(prompt.text, prompt.files, name) if isinstance(prompt, PromptObject) else prompt
     parts = value["content"]
     if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
         raise bad(f'"{name}.content" must be an array of parts')
@@ -73,7 +76,7 @@ def _unwrapped(value: Any, name: str) -> Any:
 
 
 def with_files(inputs: list[Any]) -> dict[int, MediaPrompt]:
-    """Those with images or sound, by their index."""
+    """Return the inputs with images or sound, by their index."""
     return {i: one for i, one in enumerate(inputs) if isinstance(one, MediaPrompt)}
 
 
@@ -94,17 +97,17 @@ def _check(one: Any, name: str, info: VectorInfo) -> None:
 
 
 def n_chars(inputs: list[Any]) -> int:
-    """The length of the text to tokenize; a token id counts as a character."""
+    """Return the length of the text to tokenize; a token id counts as a character."""
     return sum(one.n_chars if isinstance(one, MediaPrompt) else len(one) for one in inputs)
 
 
 def tokenize(inputs: list[Any], name: str, model: Model, info: VectorInfo) -> list[bytes]:
-    """Token ids as int32, with the special tokens that the model was trained with around a text."""
-    found = []
+    """Return the token ids of each input as int32, with the special tokens that the model expects around a text."""
+    sequences = []
     for i, one in enumerate(inputs):
         label = name if len(inputs) == 1 else f"{name}[{i}]"
         if isinstance(one, MediaPrompt):
-            found.append(_mixed(one, label, model, info))
+            sequences.append(_mixed(one, label, model, info))
             continue
         texts = [one] if isinstance(one, str) else [part for part in one if isinstance(part, str)]
         check_length(sum(map(len, texts)), label, model, info)
@@ -113,8 +116,8 @@ def tokenize(inputs: list[Any], name: str, model: Model, info: VectorInfo) -> li
             raise bad(f'"{label}" must not be empty')
         if len(tokens) // 4 > info.n_text_max:
             raise too_long(label, len(tokens) // 4, info)
-        found.append(tokens)
-    return found
+        sequences.append(tokens)
+    return sequences
 
 
 def _mixed(one: MediaPrompt, label: str, model: Model, info: VectorInfo) -> bytes:
@@ -125,7 +128,7 @@ def _mixed(one: MediaPrompt, label: str, model: Model, info: VectorInfo) -> byte
 
 
 def check_length(n_chars: int, label: str, model: Model, info: VectorInfo) -> None:
-    """Refuses a text that is too long whatever its tokens are, before they are looked for."""
+    """Refuse a text that is too long whatever its tokens are, before it is tokenized."""
     n_tokens = tokens_min(n_chars, model.vocab, model.info.vocab_type)
     if n_tokens > info.n_text_max:
         raise too_long(label, n_tokens, info)
@@ -145,7 +148,7 @@ def _tokens(one: Any, name: str, model: Model) -> bytes:
 
 
 def text_tokens(text: str, model: Model, *, special: bool) -> bytes:
-    """`special`: add the tokens around a text, and parse special tokens in it."""
+    """Return the tokens of a text. `special`: add the special tokens around it, and parse special tokens in it."""
     return model.vocab.tokenize(text.encode("utf-8", "replace"), special, special)
 
 

@@ -1,6 +1,7 @@
-"""Owns POST /rerank and its aliases: how well each document answers a query.
+"""POST /rerank and its aliases: how well each document answers a query.
 
-Runs on the event loop; long texts are tokenized in a worker. `documents` gets Jina's response format, `texts` TEI's.
+Runs on the event loop; long texts are tokenized in a worker. A request with `documents` gets Jina's response format,
+one with `texts` TEI's.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class RerankInputs(msgspec.Struct, frozen=True):
     """The options of a request."""
 
     query: str
-    field: str  # the field with the documents
+    field: str  # the name of the field with the documents
     documents: list[str]
     top_n: int
     is_tei: bool
@@ -67,8 +68,8 @@ def handle(served: ServedModel, exchange: Exchange) -> None:
 
 def _start(served: ServedModel, exchange: Exchange, request: RerankRequest) -> None:
     model, embedder = served.embedder()
-    wanted = _parse(served, request)
-    served.service.spawn(exchange, _answer(served, exchange, model, embedder, wanted))
+    inputs = _parse(served, request)
+    served.service.spawn(exchange, _answer(served, exchange, model, embedder, inputs))
 
 
 def _parse(served: ServedModel, request: RerankRequest) -> RerankInputs:
@@ -96,29 +97,30 @@ def _parse(served: ServedModel, request: RerankRequest) -> RerankInputs:
 
 
 def _document(value: Any, name: str) -> str:
-    found = value.get("text") if isinstance(value, dict) else value
-    if not isinstance(found, str):
+    text = value.get("text") if isinstance(value, dict) else value
+    if not isinstance(text, str):
         raise bad(f'"{name}" must be a string, or an object with a string "text"')
-    return found
+    return text
 
 
 async def _answer(
-    served: ServedModel, exchange: Exchange, model: Model, embedder: Embedder, wanted: RerankInputs
+    served: ServedModel, exchange: Exchange, model: Model, embedder: Embedder, inputs: RerankInputs
 ) -> None:
     texts = await vector_job.in_worker(
         served,
         exchange,
-        len(wanted.query) + shapes.n_chars(wanted.documents),
+        len(inputs.query) + shapes.n_chars(inputs.documents),
         vector_job.CHARS_INLINE_MAX,
-        lambda: pairs(wanted.query, wanted.documents, wanted.field, model, embedder.info),
+        lambda: pairs(inputs.query, inputs.documents, inputs.field, model, embedder.info),
     )
     rows = await vector_job.rows_of(served, exchange, model, embedder, texts)
     scores = [float(one[0, 0]) for one in rows]
-    exchange.send(Response(200, _encode(_json(wanted, scores, vector_job.usage(texts)))))
+    exchange.send(Response(200, _encode(_json(inputs, scores, vector_job.usage(texts)))))
 
 
 def pairs(query: str, documents: list[str], field: str, model: Model, info: VectorInfo) -> list[bytes]:
-    """The tokens of the query with each document: by the model's template, or with its special tokens between them."""
+    """Return the tokens of the query with each document: as in the model's template, or else with the model's special
+    tokens between them."""
     template = model.info.rerank_template
     ids = model.info
     end = ids.eos if ids.eos >= 0 else ids.sep
@@ -127,7 +129,7 @@ def pairs(query: str, documents: list[str], field: str, model: Model, info: Vect
     begin = _packed([ids.bos] if ids.add_bos else []) + shapes.text_tokens(query, model, special=False)
     middle = _packed(([end] if ids.add_eos else []) + ([ids.sep] if ids.add_sep else []))
     last = _packed([end] if ids.add_eos else [])
-    found = []
+    sequences = []
     for i, document in enumerate(documents):
         if template is not None:
             filled = _filled(template, query, document)
@@ -139,14 +141,14 @@ def pairs(query: str, documents: list[str], field: str, model: Model, info: Vect
             raise bad(f'"{name}" and "query" are empty')
         if len(tokens) // 4 > info.n_text_max:
             raise shapes.too_long(f'{name}" with "query', len(tokens) // 4, info)
-        found.append(tokens)
-    return found
+        sequences.append(tokens)
+    return sequences
 
 
 def _filled(template: str, query: str, document: str) -> str:
-    """In one pass, so that a client's text is never taken for a placeholder."""
+    """Fill in the template in one pass, so that a client's text is never taken for a placeholder."""
     values = {"{query}": query, "{document}": document}
-    return re.sub(r"\{query\}|\{document\}", lambda found: values[found[0]], template)
+    return re.sub(r"\{query\}|\{document\}", lambda match: values[match[0]], template)
 
 
 def _packed(ids: list[int]) -> bytes:
@@ -157,15 +159,15 @@ def _sigmoid(x: float) -> float:
     return 1.0 / (1.0 + math.exp(-x)) if x >= 0 else math.exp(x) / (1.0 + math.exp(x))
 
 
-def _json(wanted: RerankInputs, scores: list[float], usage: dict[str, int]) -> Any:
-    """Best first; ties keep their order."""
-    order = sorted(range(len(scores)), key=lambda i: -scores[i])[: wanted.top_n]
-    if wanted.is_tei:
+def _json(inputs: RerankInputs, scores: list[float], usage: dict[str, int]) -> Any:
+    """Return the response with the best document first; ties keep their order."""
+    order = sorted(range(len(scores)), key=lambda i: -scores[i])[: inputs.top_n]
+    if inputs.is_tei:
         return [
             {
                 "index": i,
-                **({"text": wanted.documents[i]} if wanted.with_text else {}),
-                "score": scores[i] if wanted.raw_scores else _sigmoid(scores[i]),
+                **({"text": inputs.documents[i]} if inputs.with_text else {}),
+                "score": scores[i] if inputs.raw_scores else _sigmoid(scores[i]),
             }
             for i in order
         ]
@@ -173,8 +175,8 @@ def _json(wanted: RerankInputs, scores: list[float], usage: dict[str, int]) -> A
         {
             "index": i,
             "relevance_score": scores[i],
-            **({"document": {"text": wanted.documents[i]}} if wanted.with_text else {}),
+            **({"document": {"text": inputs.documents[i]}} if inputs.with_text else {}),
         }
         for i in order
     ]
-    return {"model": wanted.model, "object": "list", "usage": usage, "results": results}
+    return {"model": inputs.model, "object": "list", "usage": usage, "results": results}

@@ -1,5 +1,5 @@
-"""Runs a request for vectors: checks that the feature is on, lends the rows of images and sound, submits the texts,
-watches the deadline and the client.
+"""Runs a request for vectors: checks that the feature is on, lends the rows of images and sound to the engine, submits
+the texts, watches the deadline and the client.
 
 Runs on the event loop; long work goes to a worker. Must not format a response.
 """
@@ -25,14 +25,14 @@ from llamad.protocol.model_info import Embeddings, Model
 
 T = TypeVar("T")
 
-# The most text tokenized, or numbers encoded, on the event loop: about a millisecond.
+# The most characters that are tokenized, and numbers that are encoded, on the event loop; about a millisecond.
 CHARS_INLINE_MAX = 4096
 FLOATS_INLINE_MAX = 16384
 SCORES_INLINE_MAX = 1024
 
 
 def embedding_ready(served: ServedModel) -> tuple[Model, Embedder]:
-    """The model and its embedder. Raises a 501 if there are no embeddings."""
+    """Return the model and its embedder. Raises a 501 if the server does not compute embeddings."""
     if not served.settings.wants_vectors:
         raise ApiError(501, "This server does not support embeddings. Start it with `--embeddings`")
     model, embedder = served.embedder()
@@ -46,7 +46,7 @@ def embedding_ready(served: ServedModel) -> tuple[Model, Embedder]:
 
 
 def media_ready(served: ServedModel, embedder: Embedder, media: Mapping[int, MediaPrompt]) -> None:
-    """Raises a 501 if images and sound cannot be embedded."""
+    """Raise a 501 if images and sound cannot be embedded."""
     if served.media is None:
         file = next((file for one in media.values() for file in one.files), None)
         raise refused(file.field if file else "image_data", "sound" if file and file.is_sound else "images")
@@ -55,7 +55,7 @@ def media_ready(served: ServedModel, embedder: Embedder, media: Mapping[int, Med
 
 
 async def lent(served: ServedModel, media: Mapping[int, MediaPrompt]) -> dict[int, TextMedia]:
-    """The rows of texts that have been tokenized, for the engine."""
+    """Lend the rows of tokenized texts to the engine, and return them by the index of their text."""
     if not media:
         return {}
     engine = served.ready()[1]
@@ -68,7 +68,8 @@ async def lent(served: ServedModel, media: Mapping[int, MediaPrompt]) -> dict[in
 
 
 def ranking_ready(served: ServedModel, what: str) -> tuple[Model, Embedder]:
-    """The same for scores; `what` is the endpoint's feature."""
+    """Return the model and its embedder. Raises a 501 if the server does not compute scores; `what` is the feature of
+    the endpoint."""
     off = ApiError(501, f"This server does not support {what}. Start it with `--reranking`")
     if not served.settings.wants_vectors:
         raise off
@@ -83,7 +84,7 @@ def ranking_ready(served: ServedModel, what: str) -> tuple[Model, Embedder]:
 async def in_worker(
     served: ServedModel, exchange: Exchange, size: int, inline_max: int, work: Callable[[], T]
 ) -> T:
-    """Run long work in a worker, short work at once."""
+    """Run long work in a worker, and short work immediately."""
     if size <= inline_max:
         return work()
     return await served.service.texts.run(served.service.client(exchange.request), size, work)
@@ -108,11 +109,11 @@ async def rows_of(
     media: Mapping[int, TextMedia] | None = None,
     choose: Callable[[], Sequence[Use]] | None = None,
 ) -> list[Embeddings]:
-    """The rows of each text, computed with the adapters that `choose` returns, or with those of its key. They are
-    chosen now: while the texts were tokenized, for `model`, another engine may have begun, without some of them. Raises
-    ApiError, or CancelledError if the client has disconnected."""
+    """Return the rows of each text, computed with the adapters that `choose` returns, or with those of its key. They
+    are chosen only now, because another engine, without some of the adapters, may have started while the texts were
+    tokenized for `model`. Raises ApiError, or CancelledError if the client has disconnected."""
     if exchange.closed:
-        raise asyncio.CancelledError  # it disconnected while its texts were tokenized
+        raise asyncio.CancelledError  # the client disconnected while its texts were tokenized
     adapters = choose() if choose is not None else adapters_for(served, exchange.request.key_name, None, None)
     adapter_ids = [use.info.id for use in adapters]
     exchange.details = partial(accounting.text_details, served, adapter_ids, texts)
