@@ -1,1 +1,1 @@
-"""JSON to typed parameters; raises the 400s."""
+"""Turns JSON into typed parameters, and raises the 400s about it."""

@@ -1,8 +1,8 @@
 """Decodes a request body into the struct of its endpoint.
 
-Any thread; api/service/body_reading.py decides which. A body of too many values, or nested too deeply, is refused
-before it is decoded. msgspec decodes a valid body directly. Any other is read again field by field: null counts as left
-out and 40.0 as an integer; everything else is a 400 that names the field.
+Any thread; api/service/body_reading.py decides which. A body with too many values, or nested too deeply, is refused
+before it is decoded. msgspec decodes a valid body directly. Any other body is read again field by field: null counts as
+left out and 40.0 as an integer; everything else is a 400 that names the field.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class Refused:
 
 
 def no_hook(type: Any, value: Any) -> Any:
-    """For endpoints without types of their own; Refused is handled below."""
+    """Reject every type. This is the hook of endpoints without types of their own; Refused is handled below."""
     raise ValueError
 
 
 class Body(Generic[T]):
-    """The bodies of one endpoint."""
+    """Decodes the bodies of one endpoint."""
 
     __slots__ = ("_decode", "_fields", "_hook", "_type")
 
@@ -43,7 +43,7 @@ class Body(Generic[T]):
         self._decode = msgspec.json.Decoder(type, dec_hook=hook).decode
 
     def decode(self, data: bytes | memoryview) -> T:
-        """Raises ApiError."""
+        """Return the body as the struct of the endpoint. Raises ApiError."""
         left = json_shape.values_left(data)
         if left < 0:
             raise _beyond(left)
@@ -87,7 +87,7 @@ def _read(type: type[T], fields: Mapping[str, Field], body: dict[str, Any], hook
 
 
 def _value(field: Field, value: Any, hook: Hook) -> Any:
-    """A field's value. Handles every type but those of the hook."""
+    """Return the value of a field. Handles every type except those of the hook."""
     is_union = get_origin(field.type) in (Union, UnionType)
     kinds = [one for one in get_args(field.type) if one is not NoneType] if is_union else [field.type]
     kind = kinds[0]
@@ -104,7 +104,7 @@ def _value(field: Field, value: Any, hook: Hook) -> Any:
 
 
 def _plain(field: Field, kinds: list[Any], value: Any) -> Any:
-    """A value of one of these JSON types, with any content."""
+    """Return a value of one of these JSON types, with any content."""
     plain = [get_origin(one) or one for one in kinds]
     if type(value) not in plain:
         raise bad(f'"{field.name}" must be {field.description or _WORDS[plain[0]]}')
@@ -118,7 +118,7 @@ def _word(field: Field, words: tuple[str, ...], value: Any) -> Any:
 
 
 def _array(field: Field, type: Any, value: Any) -> Any:
-    """At C speed: it may be long, and must not block the event loop."""
+    """Return an array, converted at C speed, because it may be long and must not block the event loop."""
     try:
         return msgspec.convert(value, type)
     except msgspec.ValidationError:
@@ -126,7 +126,7 @@ def _array(field: Field, type: Any, value: Any) -> Any:
 
 
 def _nested(field: Field, type: Any, value: Any, hook: Hook) -> Any:
-    """An object inside a field; errors name both."""
+    """Return an object inside a field; errors name both fields."""
     inside = _plain(field, [dict], value)
     try:
         return _read(type, fields_of(type), inside, hook)

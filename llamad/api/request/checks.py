@@ -1,4 +1,4 @@
-"""Checks single JSON values: type and range; every error names the field.
+"""Checks the type and range of single JSON values; every error names the field.
 
 Pure functions, any thread. Must not know a request.
 """
@@ -19,7 +19,7 @@ def flag(name: str, value: Any) -> bool:
 
 
 def whole(name: str, value: Any, low: float = -INT32_MAX, high: float = INT32_MAX) -> int:
-    """40.0 is an integer, true is not a number."""
+    """Return an integer: 40.0 is one, but true is not a number."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool):
@@ -34,14 +34,14 @@ def number(
 ) -> float:
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         raise bad(f'"{name}" must be a number')
-    found = finite(value)
-    if found is None:
+    result = finite(value)
+    if result is None:
         raise bad(f'"{name}" must be a finite number')
-    if above is not None and found <= above:
-        raise bad(f'"{name}" must be greater than {above}, not {found:g}')
-    if not low <= found <= high:
-        raise out_of_range(name, found, low, high)
-    return found
+    if above is not None and result <= above:
+        raise bad(f'"{name}" must be greater than {above}, not {result:g}')
+    if not low <= result <= high:
+        raise out_of_range(name, result, low, high)
+    return result
 
 
 def text(name: str, value: Any) -> str:
@@ -57,12 +57,12 @@ def texts(name: str, value: Any) -> list[str]:
 
 
 def over_cap(name: str, cap: int, flag: str) -> ApiError:
-    """The error for a number above a flag's limit."""
+    """Return the error for a number above the limit of a flag."""
     return bad(f'"{name}" may be at most {cap} on this server ({flag})')
 
 
 def finite(value: float) -> float | None:
-    """The number if it fits the engine's 32-bit float, else None."""
+    """Return the number if it fits the engine's 32-bit float, else None."""
     try:
         value = float(value)
     except OverflowError:
@@ -75,14 +75,14 @@ def out_of_range(name: str, value: float, low: float, high: float) -> ApiError:
 
 
 def _range(value: float, low: float, high: float) -> str:
-    """The bound that was violated, or both if the field has both."""
+    """Return the bound that was violated, or both if the field has both."""
     if abs(low) >= INT32_MAX or high in (INT32_MAX, FLOAT_MAX, math.inf):
         return f"at most {high}" if value > high else f"at least {low}"
     return f"between {low} and {high}"
 
 
 def _short(value: float) -> str:
-    """Very long numbers are useless in a message, and Python refuses to format them."""
+    """Return the number as text. Very long numbers are useless in a message, and Python refuses to format them."""
     if isinstance(value, float):
         return f"{value:g}"
     return str(value) if abs(value) < 10**20 else "a number of more than 20 digits"

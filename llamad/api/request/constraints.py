@@ -1,8 +1,8 @@
-"""Owns the compiled grammars and their cache.
+"""The compiled grammars and their cache.
 
-Looked up on the event loop. Threads of their own convert schemas and wait for the engine to compile, so that a large
-grammar does not delay tokenizing. Clients take turns, large ones wait only for large ones, and each thread has its own
-converter process. Raises every 400 about a grammar or a schema.
+They are looked up on the event loop. Threads of their own convert schemas and wait for the engine to compile, so that a
+large grammar does not delay tokenizing. Clients take turns, large grammars wait only for large ones, and each thread
+has its own converter process. Raises every 400 about a grammar or a schema.
 """
 
 from __future__ import annotations
@@ -35,25 +35,29 @@ KEPT_BYTES_MAX = 64 << 20
 SCHEMA_BYTES_MAX = 2 << 20
 GRAMMAR_CHARS_MAX = 2 << 20
 TIME_MAX_US = 5_000_000
-# For small ones, and as many for large ones. The engine has as many compilers (llamad/engine/server.py).
+# The number of threads for small grammars, and again for large ones. The engine has as many compilers
+# (llamad/engine/server.py).
 N_THREADS = 2
-SMALL_MAX = 65536  # bytes, or characters of GBNF: some tens of milliseconds, unless it is made to be slow
+SMALL_MAX = (
+    65536  # bytes, or characters of GBNF; takes some tens of milliseconds, unless it is made to be slow
+)
 
 
 class ConstraintSource(msgspec.Struct, frozen=True):
-    """What constrains a generation: GBNF text, choices (texts as JSON) of which it is one, a JSON schema (as JSON, with
-    GBNF for the text `before` its value), or tools (a ToolCall as JSON) of which one must, or may, be called. Tools
-    that may be called and a schema: a call or a value. The key of the cache."""
+    """What constrains a generation, and the key of the cache. It is one of these: a GBNF grammar; choices (texts as
+    JSON), one of which is generated; a JSON schema (as JSON), with GBNF for the text `before` its value; tools (a
+    ToolCall as JSON), one of which must or may be called. With tools that may be called and a schema, it is a call or a
+    value."""
 
     grammar: str = ""
     choices: bytes | None = None
     schema: bytes | None = None
     strict: bool = True
     tools: bytes | None = None
-    may_call: bool = False  # else one of the tools must be called
+    may_call: bool = False  # if false, one of the tools must be called
     before: str = ""
-    lazy: Lazy | None = None  # the grammar, or the schema's, holds from its trigger on
-    named: str = ""  # the request's field, for errors; empty: grammar, json_schema or tools
+    lazy: Lazy | None = None  # if set, the grammar or the schema holds only after its trigger
+    named: str = ""  # the field of the request, for errors; if empty: grammar, json_schema or tools
 
     @property
     def is_none(self) -> bool:
@@ -61,13 +65,13 @@ class ConstraintSource(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """Bytes of what is converted and compiled, about."""
+        """Return about how many bytes are converted and compiled."""
         parts = (self.choices, self.schema, self.tools)
         return len(self.grammar) + len(self.before) + sum(len(part) for part in parts if part is not None)
 
     @property
     def n_bytes(self) -> int:
-        """The memory that it takes."""
+        """Return the memory that it takes."""
         return self.size + 3 * len(self.grammar)
 
 
@@ -78,12 +82,12 @@ NO_MEMORY = Shared(0)
 
 
 class Constraint(msgspec.Struct, frozen=True):
-    """A compiled grammar, its GBNF, and warnings about what it drops of a schema."""
+    """A compiled grammar, its GBNF, and warnings about the parts of a schema that it ignores."""
 
     grammar: EngineGrammar
     text: str
     warnings: tuple[str, ...] = ()
-    memory: Shared = NO_MEMORY  # what it took when it was new
+    memory: Shared = NO_MEMORY  # the memory that was counted for it when it was new
 
 
 class Making(msgspec.Struct):
@@ -94,8 +98,8 @@ class Making(msgspec.Struct):
 
 
 def wanted_schema(schema: Any, strict: bool) -> ConstraintSource:
-    """Equal schemas have equal keys. The order of properties matters, as the grammar follows it. An empty schema means
-    any object, as in llama-server; `true` means any value."""
+    """Return the constraint for a JSON schema; equal schemas have equal keys. The order of properties matters, because
+    the grammar follows it. An empty schema means any object, as in llama-server; `true` means any value."""
     data = msgspec.json.encode(schema if schema != {} else {"type": "object"})
     if len(data) > SCHEMA_BYTES_MAX:
         raise bad(f'"json_schema" may have at most {SCHEMA_BYTES_MAX} bytes as JSON, not {len(data)}')
@@ -103,8 +107,8 @@ def wanted_schema(schema: Any, strict: bool) -> ConstraintSource:
 
 
 def wanted_choices(texts: tuple[str, ...], named: str) -> ConstraintSource:
-    """One of the texts. `named` is the request's field. Its grammar is written by a thread, because they may be long;
-    those that cannot fit are refused before."""
+    """Return the constraint for one of several texts; `named` is the field of the request. A thread writes the grammar,
+    because the texts may be long; texts that cannot fit are refused here."""
     if sum(map(len, texts)) > GRAMMAR_CHARS_MAX:
         raise _too_long(named)
     return ConstraintSource(choices=msgspec.json.encode(texts), named=named)
@@ -113,7 +117,8 @@ def wanted_choices(texts: tuple[str, ...], named: str) -> ConstraintSource:
 def wanted_tools(
     format: Format, tools: list[dict[str, Any]], choice: str, parallel: bool, starts_in_reasoning: bool
 ) -> ConstraintSource:
-    """A call of one of the tools ("required"), of the one that `choice` names, or free text up to a call ("auto")."""
+    """Return the constraint for a call of one of the tools ("required"), for a call of the tool that `choice` names, or
+    for free text up to a call ("auto")."""
     asked = ToolCall(format, tools, choice, parallel, starts_in_reasoning)
     try:
         data = msgspec.json.encode(asked)
@@ -127,23 +132,23 @@ def wanted_tools(
 
 
 def parse(options: GenerationRequest, default: ConstraintSource) -> ConstraintSource:
-    """The request's `grammar` or `json_schema`, from its triggers on if it is lazy; else the server's. An empty grammar
-    means none."""
-    found = _parse(options, default)
-    return found if found is default else waiting(options, found)
+    """Return the constraint of the request's `grammar` or `json_schema`, which holds only after its triggers if it is
+    lazy, or else the server's constraint. An empty grammar means none."""
+    source = _parse(options, default)
+    return source if source is default else waiting(options, source)
 
 
-def waiting(options: GenerationRequest, found: ConstraintSource) -> ConstraintSource:
-    """The request's own constraint, from its triggers on if it is lazy."""
+def waiting(options: GenerationRequest, source: ConstraintSource) -> ConstraintSource:
+    """Return the request's own constraint; if it is lazy, it holds only after its triggers."""
     lazy = options.waits.lazy if options.waits is not None else None
-    return found if lazy is None or found.is_none else msgspec.structs.replace(found, lazy=lazy)
+    return source if lazy is None or source.is_none else msgspec.structs.replace(source, lazy=lazy)
 
 
 def _parse(options: GenerationRequest, default: ConstraintSource) -> ConstraintSource:
     grammar, schema = options.grammar, options.json_schema
     if grammar is None and schema is None:
         return default
-    options.grammar = options.json_schema = None  # may be large, and are no longer needed
+    options.grammar = options.json_schema = None  # they may be large, and are no longer needed
     if grammar is not None and len(grammar) > GRAMMAR_CHARS_MAX:
         raise bad(f'"grammar" may have at most {GRAMMAR_CHARS_MAX} characters, not {len(grammar)}')
     if grammar and schema is not None:
@@ -152,7 +157,7 @@ def _parse(options: GenerationRequest, default: ConstraintSource) -> ConstraintS
 
 
 def from_flags(settings: ModelSettings) -> ConstraintSource:
-    """The constraint that the flags set for every request. Raises ValueError with a message."""
+    """Return the constraint that the flags set for every request. Raises ValueError with a message."""
     given = {
         "--grammar": settings.grammar,
         "--grammar-file": settings.grammar_file,
@@ -187,31 +192,32 @@ def from_flags(settings: ModelSettings) -> ConstraintSource:
 
 class Grammars:
     def __init__(self) -> None:
-        self._own: dict[ConstraintSource, Constraint] = {}  # the server's, never evicted
+        self._own: dict[ConstraintSource, Constraint] = {}  # the server's own; never evicted
         self._kept: OrderedDict[ConstraintSource, Constraint] = OrderedDict()
-        # By client, too: one that waits for its turn with many must not make another wait that wants one of them.
+        # The client is part of the key, because a client with many waiting grammars must not delay another client that
+        # needs one of them.
         self._making: dict[tuple[int, ConstraintSource], Making] = {}
         self._converters = Processes()
         self._threads = SizedPool(N_THREADS, SMALL_MAX, "llamad-grammar")
 
-    def known(self, wanted: ConstraintSource) -> Constraint | None:
-        """The constraint, if it is compiled already."""
-        if wanted in self._own:
-            return self._own[wanted]
-        found = self._kept.get(wanted)
-        if found is not None:
-            self._kept.move_to_end(wanted)
-        return found
+    def known(self, source: ConstraintSource) -> Constraint | None:
+        """Return the constraint if it is compiled already, else None."""
+        if source in self._own:
+            return self._own[source]
+        constraint = self._kept.get(source)
+        if constraint is not None:
+            self._kept.move_to_end(source)
+        return constraint
 
-    async def find(self, client: int, wanted: ConstraintSource, engine: EngineClient) -> Constraint:
-        """The constraint, compiled now if needed. Raises ApiError if it cannot be used. A client's requests for the
-        same one share its compilation; it is cancelled once no request waits for it."""
-        found = self.known(wanted)
-        if found is not None:
-            return found
-        making = self._making.get((client, wanted))
+    async def find(self, client: int, source: ConstraintSource, engine: EngineClient) -> Constraint:
+        """Return the constraint, compiled now if needed. Requests of one client for the same constraint share its
+        compilation, which is cancelled once no request waits for it. Raises ApiError if it cannot be used."""
+        constraint = self.known(source)
+        if constraint is not None:
+            return constraint
+        making = self._making.get((client, source))
         if making is None:
-            making = self._making[client, wanted] = self._begin(client, wanted, engine)
+            making = self._making[client, source] = self._begin(client, source, engine)
         making.n_waiting += 1
         try:
             return await asyncio.shield(making.future)
@@ -219,82 +225,89 @@ class Grammars:
             making.n_waiting -= 1
             if not making.n_waiting and not making.future.done():
                 making.future.cancel()
-                # At once: the next request must not wait for a cancelled one.
-                if self._making.get((client, wanted)) is making:
-                    del self._making[client, wanted]
+                # Remove it immediately, because the next request must not wait for a cancelled one.
+                if self._making.get((client, source)) is making:
+                    del self._making[client, source]
 
-    def _begin(self, client: int, wanted: ConstraintSource, engine: EngineClient) -> Making:
+    def _begin(self, client: int, source: ConstraintSource, engine: EngineClient) -> Making:
         loop = asyncio.get_running_loop()
-        work = partial(self._kept_or_compiled, wanted, engine, loop)
-        future = asyncio.ensure_future(self._threads.run(client, wanted.size, work))
+        work = partial(self._kept_or_compiled, source, engine, loop)
+        future = asyncio.ensure_future(self._threads.run(client, source.size, work))
         making = Making(future)
 
         def done(made: asyncio.Future[Constraint]) -> None:
             if made.cancelled():
                 return
-            if self._making.get((client, wanted)) is making:  # else the engine it was for has ended
-                del self._making[client, wanted]
+            if (
+                self._making.get((client, source)) is making
+            ):  # if it is not, the engine that it was for has ended
+                del self._making[client, source]
                 if made.exception() is None:
-                    self._keep(wanted, made.result())
+                    self._keep(source, made.result())
             else:
                 made.exception()
 
         future.add_done_callback(done)
         return making
 
-    async def prepare(self, wanted: ConstraintSource, engine: EngineClient) -> None:
+    async def prepare(self, source: ConstraintSource, engine: EngineClient) -> None:
         """Compile the server's own constraint for an engine that has just been started."""
-        if not wanted.is_none:
+        if not source.is_none:
             loop = asyncio.get_running_loop()
-            made = await loop.run_in_executor(None, self.compile, wanted, engine, loop)
-            self._own[wanted] = msgspec.structs.replace(made, memory=NO_MEMORY)  # it is no request's
+            made = await loop.run_in_executor(None, self.compile, source, engine, loop)
+            # Its memory is not counted, because it belongs to no request.
+            self._own[source] = msgspec.structs.replace(made, memory=NO_MEMORY)
 
     def forget(self) -> None:
-        """The engine that compiled them has ended."""
+        """Drop all constraints, because the engine that compiled them has ended."""
         self._own.clear()
         self._kept.clear()
         self._making.clear()
 
     def _kept_or_compiled(
-        self, wanted: ConstraintSource, engine: EngineClient, loop: asyncio.AbstractEventLoop
+        self, source: ConstraintSource, engine: EngineClient, loop: asyncio.AbstractEventLoop
     ) -> Constraint:
-        """On one of the threads: another client may have had it compiled meanwhile."""
-        return self._kept.get(wanted) or self.compile(wanted, engine, loop)
+        """Return the constraint; another client may have had it compiled in the meantime. Runs on one of the
+        threads."""
+        return self._kept.get(source) or self.compile(source, engine, loop)
 
     def compile(
-        self, wanted: ConstraintSource, engine: EngineClient, loop: asyncio.AbstractEventLoop
+        self, source: ConstraintSource, engine: EngineClient, loop: asyncio.AbstractEventLoop
     ) -> Constraint:
-        """On one of the threads, or at start-up: the text here, its automaton in the engine."""
-        text, warnings = wanted.grammar, list[str]()
-        if wanted.choices is not None:
-            text = self._of_choices(wanted.choices, wanted.named)
-        if wanted.schema is not None and wanted.tools is None:
-            text, warnings = self._convert(wanted.schema, wanted.strict, wanted.named)
-            text = _behind(wanted.before, text)
+        """Compile a constraint: its text is made here, its automaton in the engine. Runs on one of the threads, or at
+        start-up."""
+        text, warnings = source.grammar, list[str]()
+        if source.choices is not None:
+            text = self._of_choices(source.choices, source.named)
+        if source.schema is not None and source.tools is None:
+            text, warnings = self._convert(source.schema, source.strict, source.named)
+            text = _behind(source.before, text)
         try:
-            if wanted.tools is not None:
-                text, warnings = self._tool_grammar(wanted, wanted.tools)
+            if source.tools is not None:
+                text, warnings = self._tool_grammar(source, source.tools)
             whole = text
-            if wanted.lazy is not None:
-                self._compiled(wanted, text, engine, loop)  # its errors are about the client's own text
-                whole = self._lazy_grammar(text, wanted.lazy)
-            grammar = self._compiled(wanted, whole, engine, loop)
+            if source.lazy is not None:
+                self._compiled(
+                    source, text, engine, loop
+                )  # checks the client's own text, so that errors are about it
+                whole = self._lazy_grammar(text, source.lazy)
+            grammar = self._compiled(source, whole, engine, loop)
         except ApiError as error:
-            plain = None if error.status != 400 else _without_schemas(wanted)
+            plain = None if error.status != 400 else _without_schemas(source)
             if plain is None:
                 raise
             return self.compile(plain, engine, loop)
-        n_bytes = grammar.n_bytes + len(text) + len(wanted.grammar)
-        n_bytes += len(wanted.choices or b"") + len(wanted.schema or b"") + len(wanted.tools or b"")
+        n_bytes = grammar.n_bytes + len(text) + len(source.grammar)
+        n_bytes += len(source.choices or b"") + len(source.schema or b"") + len(source.tools or b"")
         return Constraint(grammar, text, tuple(warnings), Shared(n_bytes))
 
     def _compiled(
-        self, wanted: ConstraintSource, text: str, engine: EngineClient, loop: asyncio.AbstractEventLoop
+        self, source: ConstraintSource, text: str, engine: EngineClient, loop: asyncio.AbstractEventLoop
     ) -> EngineGrammar:
         try:
             return asyncio.run_coroutine_threadsafe(engine.compile(text, TIME_MAX_US), loop).result()
         except GrammarError as error:
-            raise _refused(wanted, error) from None
+            raise _refused(source, error) from None
         except EngineEnded:
             raise engine_ended() from None
 
@@ -311,16 +324,16 @@ class Grammars:
         except SchemaError as error:
             raise bad(f'"{named or "json_schema"}": {error}') from None
 
-    def _tool_grammar(self, wanted: ConstraintSource, tools: bytes) -> tuple[str, list[str]]:
+    def _tool_grammar(self, source: ConstraintSource, tools: bytes) -> tuple[str, list[str]]:
         try:
             with self._converters.one() as converter:
-                if wanted.schema is None:
+                if source.schema is None:
                     return converter.tool_grammar(tools), []
-                return converter.answer_grammar(tools, wanted.schema, strict=wanted.strict)
+                return converter.answer_grammar(tools, source.schema, strict=source.strict)
         except ToolsError as error:
             raise bad(f'"tools": {error}') from None
         except SchemaError as error:
-            raise bad(f'"{wanted.named or "json_schema"}": {error}') from None
+            raise bad(f'"{source.named or "json_schema"}": {error}') from None
 
     def _lazy_grammar(self, text: str, lazy: Lazy) -> str:
         try:
@@ -329,9 +342,9 @@ class Grammars:
         except TriggerError as error:
             raise bad(f'"grammar_triggers": {error}') from None
 
-    def _keep(self, wanted: ConstraintSource, made: Constraint) -> None:
-        self._kept[wanted] = made
-        self._kept.move_to_end(wanted)
+    def _keep(self, source: ConstraintSource, made: Constraint) -> None:
+        self._kept[source] = made
+        self._kept.move_to_end(source)
         n_bytes = sum(one.memory.n_bytes for one in self._kept.values())
         while len(self._kept) > KEPT_MAX or (n_bytes > KEPT_BYTES_MAX and len(self._kept) > 1):
             _, gone = self._kept.popitem(last=False)
@@ -347,7 +360,7 @@ def _too_long(named: str) -> ApiError:
 
 
 def _behind(before: str, text: str) -> str:
-    """The grammar of a schema with `before` in front of its value. No rule of it refers to its root."""
+    """Return the grammar of a schema with `before` in front of its value. No rule of the grammar refers to its root."""
     if not before:
         return text
     rules = dict(line.split(" ::= ", 1) for line in text.rstrip("\n").split("\n"))
@@ -362,19 +375,20 @@ def _behind(before: str, text: str) -> str:
     return "".join(f"{name} ::= {body}\n" for name, body in rules.items())
 
 
-def _without_schemas(wanted: ConstraintSource) -> ConstraintSource | None:
-    """Tools that may be called, with any arguments: for schemas that take too much. None: nothing was left out."""
-    if wanted.tools is None or not wanted.may_call:
+def _without_schemas(source: ConstraintSource) -> ConstraintSource | None:
+    """Return the same tools, which may be called with any arguments, for schemas that take too much memory or time.
+    None means that there was nothing to leave out."""
+    if source.tools is None or not source.may_call:
         return None
-    asked = msgspec.json.decode(wanted.tools, type=ToolCall)
+    asked = msgspec.json.decode(source.tools, type=ToolCall)
     plain = msgspec.json.encode(asked.without_schemas())
-    return None if asked.has_strict or plain == wanted.tools else msgspec.structs.replace(wanted, tools=plain)
+    return None if asked.has_strict or plain == source.tools else msgspec.structs.replace(source, tools=plain)
 
 
-def _refused(wanted: ConstraintSource, error: GrammarError) -> ApiError:
-    if wanted.schema is not None:
-        return bad(f'"{wanted.named or "json_schema"}": its grammar is rejected: {error.reason}')
-    if wanted.tools is not None:
+def _refused(source: ConstraintSource, error: GrammarError) -> ApiError:
+    if source.schema is not None:
+        return bad(f'"{source.named or "json_schema"}": its grammar is rejected: {error.reason}')
+    if source.tools is not None:
         return bad(f'"tools": the grammar of their schemas is rejected: {error.reason}')
     where = f"line {error.line}, column {error.column}: " if error.line else ""
-    return bad(f'Failed to parse grammar ("{wanted.named or "grammar"}"): {where}{error.reason}')
+    return bad(f'Failed to parse grammar ("{source.named or "grammar"}"): {where}{error.reason}')

@@ -1,4 +1,4 @@
-"""Owns the cache of tables for DRY's sequence breakers.
+"""The cache of tables for DRY's sequence breakers.
 
 find() runs on the event loop; make() takes milliseconds and runs on a worker.
 """
@@ -24,7 +24,7 @@ class Breakers:
         self._lock = threading.Lock()
 
     def find(self, vocab: Vocab, texts: tuple[str, ...]) -> bytes | None:
-        """The table, if it is cached."""
+        """Return the table, or None if it is not cached."""
         with self._lock:
             if vocab is not self._vocab:
                 return None
@@ -34,7 +34,7 @@ class Breakers:
             return table
 
     def make(self, vocab: Vocab, texts: tuple[str, ...]) -> bytes:
-        """The table, made if needed."""
+        """Return the table; it is made if needed."""
         table = self.find(vocab, texts)
         if table is None:
             try:

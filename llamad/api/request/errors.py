@@ -1,4 +1,4 @@
-"""Owns the API's errors: one exception that knows its HTTP status and its JSON.
+"""The API's errors: an exception that knows its HTTP status and its JSON.
 
 Raised anywhere in api/, turned into a Response in one place (app.py). Must not know the engine.
 """
@@ -30,13 +30,14 @@ _TYPES = {
     507: "insufficient_storage_error",
 }
 
-# The SDKs of OpenAI and Anthropic, and Claude Code, repeat a request after any 5xx unless this says that it is no use.
+# The SDKs of OpenAI and Anthropic, and Claude Code, repeat a request after any 5xx unless this header tells them not
+# to.
 _NO_RETRY = (("X-Should-Retry", "false"),)
 
 
 class ApiError(Exception):
-    """`extra` joins code, message and type inside the error object; `headers` go on the response. `reason` is for the
-    log, in place of a message that quotes a prompt."""
+    """An error for the client. `extra` joins code, message and type inside the error object; `headers` are added to the
+    response. `reason` is written to the log instead of a message that quotes a prompt."""
 
     def __init__(
         self,
@@ -66,7 +67,7 @@ class ApiError(Exception):
 
 
 def bad(message: str) -> ApiError:
-    """A wrong request."""
+    """Return the error for a wrong request."""
     return ApiError(400, message)
 
 
@@ -88,7 +89,7 @@ def share_full() -> ApiError:
 
 
 def memory_full(bytes_max: int) -> ApiError:
-    """Requests hold all memory that they may, and this client most of it."""
+    """Return the error for a request when all memory for requests is used, most of it by its client."""
     return ApiError(503, str(BudgetFull(bytes_max)), headers=(("Retry-After", "1"),))
 
 
@@ -97,7 +98,7 @@ def shutting_down() -> ApiError:
 
 
 def engine_ended(*, was_running: bool = False) -> ApiError:
-    """Of a request that an engine worked on when it ended, or of one that it never had."""
+    """Return the error for a request whose engine has ended; `was_running`: the engine worked on the request."""
     if was_running:
         return ApiError(
             500, "The model's engine ended while it worked on this request; it is being started again"
@@ -108,13 +109,13 @@ def engine_ended(*, was_running: bool = False) -> ApiError:
 
 
 def too_long(n_prompt: int, n_ctx: int, n_system: int = 0, *, is_more: bool = False) -> ApiError:
-    """A prompt that fills its slot's context; n_system of its tokens are the server's system prompt. `is_more`: it was
-    not counted to its end."""
+    """Return the error for a prompt that fills its slot's context; `n_system` of its tokens belong to the server's
+    system prompt. `is_more`: the tokens were not counted to the end."""
     more_than = "more than " if is_more else ""
     of_them = f", {n_system} of them of the system prompt," if n_system else ""
     return ApiError(
         400,
-        # Clients look for the words in the middle.
+        # Clients search for the words in the middle.
         f"The prompt of {more_than}{n_prompt} tokens{of_them} exceeds the available context size of {n_ctx} tokens;"
         " shorten the prompt or start llamad with a larger -c.",
         type="exceed_context_size_error",

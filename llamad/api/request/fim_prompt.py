@@ -1,6 +1,6 @@
 """Builds the infilling prompt from the texts around the gap and the vocabulary's FIM tokens.
 
-Pure but for tokenizing, which releases the GIL; long texts belong on a worker.
+Pure functions except for tokenizing, which releases the GIL; long texts belong on a worker.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from llamad.protocol.model_info import Model, ModelInfo
 
 _NEEDED = (("fim_pre", "prefix"), ("fim_suf", "suffix"), ("fim_mid", "middle"))
 
-# Names that a request does not give, and the separator of texts if the vocabulary has no token for it.
+# Names for what a request does not name, and the separator of texts if the vocabulary has no token for it.
 REPOSITORY, FILE, FILE_EXTRA = "myproject", "filename", "tmp"
-# Of a text that is cut, characters are tokenized for so many times the context: more than can be kept, so that where
-# it is cut makes no difference.
+# A text that is cut is tokenized for this many times the characters that the context can hold. This is more than can be
+# kept, so the place of the cut makes no difference.
 _KEPT = 2
 SNIPPET = "\n\n--- snippet ---\n\n"
 
 
 class Extra(Struct):
-    """A text of another file, and the file's name."""
+    """A text from another file, and the name of the file."""
 
     text: str
     filename: str | None = None
@@ -81,12 +81,13 @@ def infill_tokens(
     n_predict: int,
     n_system: int = 0,
 ) -> bytes:
-    """The prompt as token ids, those that llama-server makes; truncated further if they do not fit the context after
-    `n_system` other tokens.
+    """Return the prompt as token ids, the same as llama-server's. It is truncated further if it does not fit the
+    context after `n_system` other tokens.
 
-    Prefix and suffix are texts, or arrays of texts and token ids. `prompt` stands at the end of the prefix; it is the
-    text before the cursor in its line. Special tokens are parsed only there, and it is never truncated. Releases the
-    GIL; the model must have the FIM tokens (see `refusal`)."""
+    Prefix and suffix are texts, or arrays of texts and token ids. `prompt` is the text before the cursor in its line,
+    and stands at the end of the prefix. Special tokens are parsed only there, and it is never truncated. Releases the
+    GIL. The model must have the FIM tokens (see `refusal`).
+    """
     info, n_ctx = model.info, model.n_ctx_slot
     chars_max = _KEPT * n_ctx * model.vocab.n_token_bytes
     before = _mixed(_end(prefix, chars_max), "input_prefix", model)
@@ -127,11 +128,14 @@ def shares(
     n_batch: int,
     n_predict: int,
 ) -> tuple[int, int, int]:
-    """How many tokens of prefix, suffix and extra texts are kept: llama-server's shares, if these leave a token of the
-    room; else shares of a smaller batch, which leave n_answer, where llama-server would refuse the request.
+    """Return how many tokens of prefix, suffix and extra texts are kept. These are llama-server's shares if they leave
+    at least one token of the room. Otherwise llama-server would refuse the request; here they are the shares of a
+    smaller batch, which leave `n_answer` tokens.
 
-    The prefix gets three quarters of a batch; the suffix gets one, with the prompt and two more tokens included. The
-    extra texts get the context minus a batch and twice the server's own n_predict, whose -1 counts as a number."""
+    The prefix gets three quarters of a batch. The suffix gets one quarter, which includes the prompt and two more
+    tokens. The extra texts get the context minus a batch and twice the server's own n_predict, whose -1 counts as a
+    number.
+    """
     n_extra = max(0, min(n_extra, n_ctx - n_batch - 2 * n_predict))
     quarter = n_batch // 4
     kept = min(n_prefix, 3 * quarter), max(0, min(n_suffix, quarter - 2 - n_prompt)), n_extra
@@ -145,7 +149,8 @@ def shares(
 
 
 def _around(extra: list[Extra], model: Model) -> bytes:
-    """The repository's name, the extra texts with their file names, and the name of the file to fill in."""
+    """Return the tokens of the repository's name, the extra texts with their file names, and the name of the file to
+    fill in."""
     info, parts = model.info, []
     if info.fim_rep >= 0:
         parts.append(_ids(info.fim_rep) + _text(f"{REPOSITORY}\n", model))
@@ -161,7 +166,7 @@ def _around(extra: list[Extra], model: Model) -> bytes:
 
 
 def _end(value: str | list[Any], n_max: int) -> str | list[Any]:
-    """What of it may be kept; an array is bounded by the number of its tokens."""
+    """Return the end of a text that may be kept; an array is limited elsewhere, by its number of tokens."""
     return value[-n_max:] if isinstance(value, str) else value
 
 
@@ -170,7 +175,7 @@ def _beginning(value: str | list[Any], n_max: int) -> str | list[Any]:
 
 
 def _last(extra: list[Extra], n_max: int) -> list[Extra]:
-    """The last ones, of which so many characters are tokenized at most."""
+    """Return the last extra texts, so that at most `n_max` characters are tokenized."""
     kept: list[Extra] = []
     for one in reversed(extra):
         if n_max <= 0:
@@ -206,7 +211,7 @@ def _mixed(value: str | list[Any], name: str, model: Model) -> bytes:
 
 
 def refusal(info: ModelInfo) -> ApiError | None:
-    """The error if this model cannot infill, else None."""
+    """Return the error if this model cannot infill, else None."""
     missing = [f"{word} ({name.upper()})" for name, word in _NEEDED if getattr(info, name) < 0]
     if not missing:
         return None

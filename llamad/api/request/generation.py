@@ -24,21 +24,21 @@ from llamad.protocol.model_info import ModelInfo
 from llamad.protocol.sampling_params import Sampling
 
 ECHO_BYTES_MAX = 64 << 20
-PART_BYTES = 8192  # that a task takes beside its prompt and its packed options
+PART_BYTES = 8192  # memory of a task besides its prompt and its packed options
 
 
 class Parsing(msgspec.Struct, frozen=True):
-    """How an answer's text is taken apart; by default it is not."""
+    """How the generated text is parsed; by default it is not."""
 
     chat_format: str = "Content-only"
     reasoning_format: str = "none"
     reasoning_in_content: bool = False
-    generation_prompt: str = ""  # the end of the prompt that opens the answer
+    generation_prompt: str = ""  # the end of the prompt, which begins the model's turn
 
 
 PLAIN = Parsing()
 
-# Each name in generation_settings, and its option.
+# The names in generation_settings, and the option of each.
 _ECHOED = {
     shown: name
     for name, field in FIELDS.items()
@@ -49,12 +49,13 @@ _echoed_values = attrgetter(*_ECHOED.values())
 
 
 def seed_of(options: Options, i: int) -> int:
-    """The seed of the i-th of n completions: it counts up, as in llama-server. The largest would mean a random one."""
+    """Return the seed of the i-th of n completions, which counts up as in llama-server. It skips the largest number,
+    which means a random seed."""
     return (options.seed + i) % UINT32_MAX if i else options.seed
 
 
 def sampler_chain(options: Options) -> tuple[str, ...]:
-    """Return the samplers in the order that they run in. Penalties that are not neutral come first unless listed."""
+    """Return the samplers in the order in which they run. Penalties that are not neutral come first unless listed."""
     is_neutral = (
         options.repeat_penalty == 1 and options.presence_penalty == 0 and options.frequency_penalty == 0
     )
@@ -75,14 +76,15 @@ def needs_breakers(options: Options) -> bool:
 
 
 def sampling(options: Options, info: ModelInfo, seed: int) -> Sampling:
-    """The engine's sampling parameters. `penalize_nl` needs the model's newline, `infill` its end of a text."""
+    """Return the engine's sampling parameters. `penalize_nl` needs the model's newline token, `infill` its end-of-text
+    token."""
     end = info.eot if info.eot >= 0 else info.eos
     return Sampling(sampler_chain(options), options, seed, info.nl, end)
 
 
 def check_echo(options: Options, constraint: ConstraintSource, n_parts: int, grammar: str) -> None:
-    """Every result echoes the options: with large options, many completions would make a response far larger than the
-    request."""
+    """Raise a 400 if the options are too large to be echoed in every result, because many completions with large
+    options would make a response far larger than the request."""
     n_bytes = options.logit_bias.n_bytes + 2 * len(options.penalty_prompt or b"") + len(grammar)
     n_bytes += len(constraint.schema or b"")
     n_bytes += sum(map(len, options.dry_sequence_breakers)) + sum(map(len, options.stop))
@@ -96,7 +98,7 @@ def check_echo(options: Options, constraint: ConstraintSource, n_parts: int, gra
 def held_bytes(
     options: Options, constraint: ConstraintSource, prompts: Sequence[bytes], bias: bytes, breakers: bytes
 ) -> int:
-    """The memory that the tasks of a request hold until their end, here and in the engine."""
+    """Return the memory that the tasks of a request hold until they end, here and in the engine."""
     n_bytes = options.logit_bias.n_bytes + len(bias) + constraint.n_bytes + len(options.penalty_prompt or b"")
     n_bytes += 4 * (sum(map(len, options.stop)) + sum(map(len, options.dry_sequence_breakers)))
     n_task = PART_BYTES + len(bias) + len(breakers) + len(options.penalty_prompt or b"")
@@ -104,7 +106,8 @@ def held_bytes(
 
 
 def check_prompt_probs(options: Options, prompts: Sequence[bytes], limit: int) -> None:
-    """The logprobs of a prompt are part of the response; their size is known before anything is computed."""
+    """Raise a 400 if the logprobs of the prompts make the response too large, which is known before anything is
+    computed."""
     n_tokens = sum(len(tokens) // 4 for tokens in prompts)
     if n_tokens * (1 + options.n_probs) * PROB_JSON_BYTES > limit:
         raise bad(
@@ -114,7 +117,7 @@ def check_prompt_probs(options: Options, prompts: Sequence[bytes], limit: int) -
 
 
 def biases(options: Options, eog_tokens: list[int], suppressed: list[int]) -> bytes:
-    """The request's biases, then the forbidden tokens, as the engine reads them."""
+    """Return the request's biases, followed by the forbidden tokens, in the engine's format."""
     own, never = options.logit_bias, _never([*(eog_tokens if options.ignore_eos else ()), *suppressed])
     return packed_biases(own.tokens + never.tokens, own.values + never.values)
 
@@ -124,7 +127,7 @@ def _never(tokens: Sequence[int]) -> Biases:
 
 
 def _biases_json(options: Options, eog_tokens: Sequence[int]) -> msgspec.Raw:
-    """`ignore_eos` shows as what it is: biases that forbid every end of a text."""
+    """Return the biases as JSON. `ignore_eos` is shown as biases that forbid every end-of-generation token."""
     own = options.logit_bias.json
     if not options.ignore_eos or not eog_tokens:
         return msgspec.Raw(own)
@@ -142,8 +145,8 @@ def settings_json(
     eog_tokens: Sequence[int] = (),
     parsing: Parsing = PLAIN,
 ) -> dict[str, Any]:
-    """`generation_settings`: every option as it was understood, under its old and new names. Each of n completions has
-    its own seed."""
+    """Return `generation_settings`: every option as it was understood, under its old and new names. Each of n
+    completions has its own seed."""
     penalty, system = options.penalty_prompt, options.system_prompt
     shown: dict[str, Any] = dict(zip(_ECHOED, _echoed_values(options), strict=True))
     if seed is not None:
@@ -165,7 +168,7 @@ def settings_json(
         "generation_prompt": parsing.generation_prompt,
         "backend_sampling": False,
         "speculative.types": "none",
-        # The documented defaults; nothing drafts yet.
+        # The documented defaults; llamad has no speculative decoding yet.
         "speculative.n_max": 16,
         "speculative.n_min": 5,
         "speculative.p_min": 0.9,

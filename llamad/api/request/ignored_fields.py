@@ -1,8 +1,8 @@
-"""Owns what a request is served without: fields, tools, items and blocks that only a hosted service has, and fields
-that are llama-server's alone.
+"""The parts of a request that are ignored: fields, tools, items and blocks that only a hosted service has, and fields
+that only llama-server has.
 
-One table for each dialect; pure functions, any thread. Nothing is dropped in silence: what was left out is named in a
-header of the response and in one log line. Must not list a constraint (a schema, a grammar, a stop, a limit).
+There is one table for each dialect. Pure functions, any thread. Nothing is dropped silently: a header of the response
+and one log line name what was ignored. Must not list a constraint (a schema, a grammar, a stop, a limit).
 """
 
 from __future__ import annotations
@@ -19,22 +19,20 @@ log = logging.getLogger("llamad.api")
 HEADER = "X-Llamad-Ignored"
 NAME_MAX = 64
 NAMES_MAX = 32
-_STRANGE = re.compile(
-    r"[^A-Za-z0-9_.-]"
-)  # a name comes from the client, and goes into a header and a log line
+_STRANGE = re.compile(r"[^A-Za-z0-9_.-]")  # names come from the client, and go into a header and a log line
 
 
 class Hosted(msgspec.Struct, frozen=True):
-    """What one dialect leaves out. A field's values, or types of values, that ask for nothing are not named; neither
-    is an empty one, but of those in `even_empty`. A type of tools that is not `served`, new ones too, is some service's
-    own."""
+    """What one dialect ignores. A field is not reported if its value, or the type of its value, is one of those listed
+    for it, which ask for nothing, or if it is empty and not in `even_empty`. Tools of a type that is not in `served`,
+    including future types, belong to a hosted service."""
 
     fields: Mapping[str, tuple[object, ...]] = msgspec.field(default_factory=dict)
     even_empty: tuple[str, ...] = ()
     served: tuple[str, ...] = ("function",)
 
     def take_fields(self, request: Any, left_out: LeftOut) -> None:
-        """Take the fields out of the request."""
+        """Remove the ignored fields from the request, and report them to `left_out`."""
         for name, neutral in self.fields.items():
             value = getattr(request, name)
             if value or (value is not None and name in self.even_empty):
@@ -43,7 +41,7 @@ class Hosted(msgspec.Struct, frozen=True):
                     left_out.add(name)
 
     def tools(self, tools: list[Any], left_out: LeftOut) -> Iterator[tuple[int, Any]]:
-        """The tools that can be offered, with their positions."""
+        """Yield the tools that can be offered, with their positions."""
         for i, tool in enumerate(tools):
             kind = tool.get("type") if isinstance(tool, dict) else None
             if isinstance(kind, str) and kind not in self.served:
@@ -53,12 +51,12 @@ class Hosted(msgspec.Struct, frozen=True):
 
 
 class LeftOut:
-    """The names of what was left out of one request."""
+    """The names of what was ignored in one request."""
 
     __slots__ = ("_names",)
 
     def __init__(self) -> None:
-        self._names: dict[str, None] | None = None  # few requests need one
+        self._names: dict[str, None] | None = None  # None for most requests, which need no dict
 
     def add(self, name: str, of: str = "") -> None:
         if self._names is None:
@@ -75,20 +73,20 @@ class LeftOut:
 
     @property
     def no_tools(self) -> str:
-        """The end of an error about a tool that is not there: which ones were left out."""
+        """Return the end of an error about a tool that does not exist: the tools that were ignored."""
         tools = [name for name in self._names or () if name.startswith("tools.")]
         return f"; left out, as only a hosted service has them: {', '.join(tools)}" if tools else ""
 
     def headers(self, request_id: str) -> tuple[tuple[str, str], ...]:
-        """Of the response. Called once: also writes the log line."""
+        """Return the headers of the response, and write the log line. Called once."""
         if not self._names:
             return ()
         log.info("request %s: served without what this server does not have: %s", request_id, self)
         return ((HEADER, str(self)),)
 
 
-# llama-server's own: how it is built shows through them. They change nothing here: calls and reasoning are found as the
-# chat template writes them.
+# Fields of llama-server that depend on how it is built. They change nothing here: llamad finds calls and reasoning as
+# the chat template writes them.
 _LLAMA_SERVER: dict[str, tuple[object, ...]] = {
     "backend_sampling": (),
     "chat_format": (),
@@ -96,18 +94,18 @@ _LLAMA_SERVER: dict[str, tuple[object, ...]] = {
     "generation_prompt": (),
     "reasoning_in_content": (),
 }
-# OpenAI's, of chats; a client may send them with any text.
+# Fields of OpenAI's chats; a client may send them with any text.
 _GENERATING: dict[str, tuple[object, ...]] = {
     "prediction": (),
     "verbosity": ("medium",),
     "web_search_options": (),
 }
-_EVEN_EMPTY = ("web_search_options",)  # {} asks for a search
+_EVEN_EMPTY = ("web_search_options",)  # {} asks for a web search
 NATIVE = Hosted(
     {**_LLAMA_SERVER, **_GENERATING, "reasoning_control": (), "reasoning_format": ("none",)},
     even_empty=_EVEN_EMPTY,
 )
-# Fields of all of OpenAI's endpoints. What a client tells about its user changes nothing here.
+# Fields of all of OpenAI's endpoints. What a client says about its user changes nothing here.
 _OPENAI: dict[str, tuple[object, ...]] = {
     **_LLAMA_SERVER,
     "metadata": (),

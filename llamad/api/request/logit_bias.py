@@ -17,11 +17,11 @@ from llamad.protocol.model_info import Model
 BIAS_MAX = 65536
 BIAS_TEXTS_MAX = 1024
 BIAS_TEXT_MAX = 256
-INLINE_MAX = 1024  # encoded on the event loop
+INLINE_MAX = 1024  # at most this many biases are encoded on the event loop
 
 
 def parse(value: Any, model: Model) -> Biases:
-    """[[token or text, bias or false], ...], or OpenAI's {"token": bias}."""
+    """Return the biases of [[token or text, bias or false], ...], or of OpenAI's {"token": bias}."""
     if isinstance(value, dict):
         value = [[int(key) if _is_id(key) else key, bias] for key, bias in value.items()]
     if not isinstance(value, list):
@@ -29,18 +29,18 @@ def parse(value: Any, model: Model) -> Biases:
     n_texts = sum(isinstance(pair, list) and len(pair) > 0 and isinstance(pair[0], str) for pair in value)
     if len(value) > BIAS_MAX or n_texts > BIAS_TEXTS_MAX:
         raise bad(f'"logit_bias" may have at most {BIAS_MAX} entries, {BIAS_TEXTS_MAX} of them strings')
-    found, biases = array("i"), array("d")
+    ids, biases = array("i"), array("d")
     for pair in value:
         if not isinstance(pair, list) or len(pair) != 2:
             raise bad('"logit_bias": each entry must be a pair of a token and a bias')
         tokens, bias = _bias_tokens(pair[0], model), _bias(pair[1])
-        found.extend(tokens)
+        ids.extend(tokens)
         biases.extend([bias] * len(tokens))
-        if len(found) > BIAS_MAX:
+        if len(ids) > BIAS_MAX:
             raise bad(f'"logit_bias" may name at most {BIAS_MAX} tokens')
-    packed = Biases.packed(found, biases)
+    packed = Biases.packed(ids, biases)
     if len(packed) > INLINE_MAX:
-        packed.json  # noqa: B018 - here, where so many come from a body that a worker reads
+        packed.json  # noqa: B018 - encode them here, because a worker reads a body with so many biases
     return packed
 
 

@@ -1,4 +1,4 @@
-"""Owns images and sound within prompts: where a request names them, and the prompt that they become a part of.
+"""Images and sound in prompts: where a request names them, and the prompt that contains them.
 
 Runs on the event loop and in workers. Must not read a file or an address: llamad/api/service/media.py does.
 """
@@ -27,14 +27,15 @@ if TYPE_CHECKING:
     from llamad.media.encoding import Encoding
     from llamad.protocol.blobs import Blob
 
-FILES_MAX = 64  # of one prompt
-MARKER = "<__media__>"  # stands for a file in the text of a prompt object; /props tells it
+FILES_MAX = 64  # in one prompt
+MARKER = "<__media__>"  # stands for a file in the text of a prompt object; /props shows it
 _IMG = re.compile(r"\[img-(\d{1,10})\]")
 FLOAT_BYTES = INT_BYTES = 4
 
 
 class MediaPart(msgspec.Struct, frozen=True):
-    """A file; or where it is: a data: URI, http, https, file://; or base64. `field` is the request's, for errors."""
+    """A file, or the place where it is: a data: URI, http, https, file://, or base64. `field` is the field of the
+    request, for errors."""
 
     source: str | bytes
     field: str
@@ -63,7 +64,7 @@ class MediaPrompt(Built):
         return sum(len(part) for part in self.parts if isinstance(part, str))
 
     def encode(self, encodings: list[Encoding]) -> None:
-        """Those of its files, in their order."""
+        """Set the encodings of its files, in their order."""
         self._encodings = encodings
 
     def tokens(self, model: Model, system: bytes) -> bytes:
@@ -73,7 +74,7 @@ class MediaPrompt(Built):
         return tokens
 
     def embedded(self, model: Model) -> bytes:
-        """The tokens of a text to embed: nothing need follow its last file but the model's EOS."""
+        """Return the tokens of a text to embed. Nothing has to follow its last file except the model's EOS."""
         tokens = self._joined(model, b"")
         if model.info.add_eos and model.info.eos >= 0:
             tokens += array("i", [model.info.eos]).tobytes()
@@ -96,12 +97,12 @@ class MediaPrompt(Built):
         return b"".join(made)
 
     def runs(self) -> list[MediaRun]:
-        """Where rows stand in the tokens."""
+        """Return where rows stand in the tokens."""
         placed = zip(self._encodings, self._firsts, strict=True)
         return [run for encoding, first in placed for run in _runs(encoding, first)]
 
     def rows(self) -> tuple[bytes, list[Blob]]:
-        """The same, packed for the engine, and the memory with them."""
+        """Return the runs packed for the engine, and the memory that holds their rows."""
         packed = [
             packed_run(run.blob, run.rows_at, run.grid_at, run.first, run.n_rows) for run in self.runs()
         ]
@@ -110,7 +111,8 @@ class MediaPrompt(Built):
 
 
 def _runs(encoding: Encoding, first: int) -> list[MediaRun]:
-    """All rows lie one behind the other, and so do the positions of grids, behind the rows."""
+    """Return the runs of one file. Its rows lie one behind the other in memory, followed by the positions of its
+    grids."""
     runs = []
     rows_at, grid_at = 0, encoding.n_rows * encoding.n_row * FLOAT_BYTES
     for piece in encoding.pieces:
@@ -142,8 +144,8 @@ FILE_PARTS = (
 
 
 def part_file(part: dict[str, Any], kind: str, owner: str) -> MediaPart:
-    """The file of a part of FILE_PARTS: OpenAI's forms, llama-server's and vLLM's. `owner` is the field that has the
-    content."""
+    """Return the file of a part of FILE_PARTS, in the forms of OpenAI, llama-server and vLLM. `owner` is the field that
+    has the content."""
     field, value = f"{owner}.content.{kind}", part.get(kind)
     if kind in ("image_url", "input_image", "image"):
         value = part.get("image_url") if kind == "input_image" else value
@@ -165,12 +167,12 @@ class Markers:
         self.files: list[MediaPart] = []
 
     def add(self, file: MediaPart) -> str:
-        """The text to put in its place."""
+        """Add a file, and return the text that stands for it."""
         self.files.append(file)
         return f"<__media_{self._nonce}_{len(self.files) - 1}__>"
 
     def in_text(self, text: str, field: str) -> str:
-        """A text with its images, given as data: URIs, marked."""
+        """Return a text in which markers replace the images that it contains as data: URIs."""
         if not may_hold_images(text):
             return text
         try:
@@ -180,14 +182,14 @@ class Markers:
         return "".join(part if isinstance(part, str) else self.add(MediaPart(part, field)) for part in parts)
 
     def shown(self, rendered: str) -> str:
-        """With the marker that prompt objects take."""
+        """Return a rendered text with the marker of prompt objects."""
         return re.sub(f"<__media_{self._nonce}_\\d+__>", MARKER, rendered)
 
     def prompt(self, rendered: str) -> MediaPrompt:
-        """What a template made of the texts."""
-        found = re.split(f"<__media_{self._nonce}_(\\d+)__>", rendered)
+        """Return the prompt that a template rendered, with its files."""
+        pieces = re.split(f"<__media_{self._nonce}_(\\d+)__>", rendered)
         parts: list[str | MediaPart] = []
-        for i, one in enumerate(found):
+        for i, one in enumerate(pieces):
             if i % 2:
                 parts.append(self.files[int(one)])
             elif one:
@@ -196,7 +198,8 @@ class Markers:
 
 
 def with_image_data(text: str, images: Sequence[Any]) -> str | MediaPrompt:
-    """A prompt of the older form: `[img-N]` stands for the image of that id. Unused images are no error."""
+    """Return a prompt of the older form, in which `[img-N]` stands for the image with the id N. Unused images are no
+    error."""
     files: dict[int, MediaPart] = {}
     for i, one in enumerate(images):
         name = f"image_data[{i}]"
@@ -221,24 +224,24 @@ def with_image_data(text: str, images: Sequence[Any]) -> str | MediaPrompt:
 
 
 def sent_prompts(prompts: Prompts, images: Sequence[Any], *, reads_media: bool) -> list[Prompt | Built]:
-    """A request's prompts with the files that they name."""
+    """Return the prompts of a request with the files that they name. Raises an error if the model cannot read them."""
     if images and not reads_media:
         raise refused("image_data", "images")
-    found: list[Prompt | Built] = []
+    built: list[Prompt | Built] = []
     if not reads_media and any(isinstance(one, PromptObject) for one in prompts):
         raise refused("prompt.multimodal_data", "images")
     for one in prompts:
         if isinstance(one, PromptObject):
-            found.append(with_markers(one.text, one.files, "prompt"))
+            built.append(with_markers(one.text, one.files, "prompt"))
         elif isinstance(one, str) and images:
-            found.append(with_image_data(one, images))
+            built.append(with_image_data(one, images))
         else:
-            found.append(one)
-    return found
+            built.append(one)
+    return built
 
 
 def with_markers(text: str, data: Sequence[Any], field: str) -> MediaPrompt:
-    """A prompt object: each marker in its text stands for the next of its files, in base64."""
+    """Return the prompt of a prompt object: each marker in its text stands for the next of its files, in base64."""
     texts = text.split(MARKER)
     if len(texts) - 1 != len(data):
         raise bad(

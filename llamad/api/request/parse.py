@@ -44,18 +44,18 @@ class StreamOptions(msgspec.Struct):
 class GenerationRequest(Options, kw_only=True):
     """The body of a generation request."""
 
-    # Names of n_predict; the first one given wins.
+    # Names of n_predict; the first one that a request has wins.
     LIMITS: ClassVar[tuple[str, ...]] = ("n_predict", "max_tokens")
     # Fields that this endpoint rejects, and the error messages.
     REFUSED: ClassVar[Mapping[str, str]] = {}
-    # What this endpoint leaves out.
+    # The fields that this endpoint ignores.
     HOSTED: ClassVar[Hosted] = Hosted()
 
-    model: str | None = None  # its name, or that of an adapter of it
+    model: str | None = None  # the name of the model, or of one of its adapters
     grammar_lazy: bool = False
     grammar_triggers: list[Any] = msgspec.field(default_factory=list)
     preserved_tokens: tuple[str, ...] = ()
-    # Not a client's: _READERS.
+    # Clients cannot set these two: _READERS replaces what they send with an empty object.
     left_out: LeftOut = msgspec.field(default_factory=LeftOut)
     waits: Waits | None = None
 
@@ -64,15 +64,15 @@ class GenerationRequest(Options, kw_only=True):
         return self.waits is not None and self.waits.shows_markers
 
     def take_aliases(self) -> None:
-        """Set the options that this endpoint has another name for."""
+        """Set the options for which this endpoint has another name."""
 
 
 T = TypeVar("T", bound=GenerationRequest)
 
 
 class Defaults:
-    """The server's options, which are the defaults of all requests to a model: the flags', else those in the model's
-    file. `warnings` are about the file's."""
+    """The server's options, which are the defaults of all requests to a model. They come from the flags, else from the
+    model's file. `warnings` are about the options in the file."""
 
     __slots__ = ("_bodies", "_n_predict", "model", "options", "settings", "warnings")
 
@@ -89,13 +89,14 @@ class Defaults:
         self.apply(settings)
 
     def apply(self, settings: ModelSettings) -> None:
-        """Other limits. What bodies are decoded with stays: to make it anew would hold everyone up."""
+        """Change the limits. The decoders of bodies stay, because making them again would delay all requests."""
         self.settings = settings
         cap = settings.n_predict_max
         self.options.n_predict = cap if cap and not 0 <= self._n_predict <= cap else self._n_predict
 
     def decode(self, struct: type[T], data: bytes | memoryview) -> T:
-        """The request's options, with the server's as defaults. Raises ApiError for any that cannot be honoured."""
+        """Return the request's options, with the server's as defaults. Raises ApiError for any that cannot be
+        applied."""
         body = self._bodies.get(struct)
         if body is None:
             body = self._bodies[struct] = Body(self._with_defaults(struct), self.special)
@@ -104,7 +105,7 @@ class Defaults:
         return request
 
     def _with_defaults(self, struct: type[T]) -> type[T]:
-        """The same struct, with the server's options as defaults and the rejected fields as Refused."""
+        """Return the same struct, with the server's options as defaults and the rejected fields as Refused."""
         hints = get_type_hints(struct, include_extras=True)
         defaults = defaults_of(struct)
         defaults |= msgspec.structs.asdict(self.options) | dict.fromkeys(_OF_TWO_NAMES, LEFT_OUT)
@@ -116,13 +117,14 @@ class Defaults:
         return cast("type[T]", msgspec.defstruct(struct.__name__, fields, bases=(struct,), kw_only=True))
 
     def special(self, type: Any, value: Any) -> Any:
-        """The decoder's hook. null, and the types that body.py handles, are left to the second reading."""
+        """Decode a value of a special type; this is the decoder's hook. null, and the types that body.py handles, are
+        left to the second reading."""
         if value is None or type not in _READERS:
             raise ValueError
         return _READERS[type](value, self)
 
     def _finish(self, request: GenerationRequest) -> None:
-        """Checks that the ranges of the table cannot express."""
+        """Check and complete the options as far as the ranges of the table cannot express it. Raises ApiError."""
         settings = self.settings
         request.HOSTED.take_fields(request, request.left_out)
         request.take_aliases()
@@ -133,10 +135,10 @@ class Defaults:
             self.model,
             request.left_out,
         )
-        request.grammar_triggers = []  # may be large, and are no longer needed
+        request.grammar_triggers = []  # they may be large, and are no longer needed
         seed = request.seed
         if not 0 <= seed < UINT32_MAX:
-            # OpenAI's seeds have 64 bits, the generator's 32.
+            # OpenAI's seeds have 64 bits, the generator's have 32.
             request.seed = seed % UINT32_MAX if seed > UINT32_MAX else secrets.randbelow(UINT32_MAX)
         self._clamp(request)
         request.n_predict = self._limit(request)
@@ -148,13 +150,13 @@ class Defaults:
         if request.n_probs > settings.n_probs_max:
             raise checks.over_cap("n_probs", settings.n_probs_max, "--n-probs-max")
         slot = request.slot_id if request.id_slot == LEFT_OUT else request.id_slot
-        # One that does not exist means any, as in llama-server: editors' plugins count it up.
+        # A slot that does not exist means any slot, as in llama-server, because plugins of editors count the number up.
         request.id_slot = slot if 0 <= slot < settings.n_parallel else -1
         if request.t_max_predict_ms < 0:
             request.t_max_predict_ms = 0
 
     def _clamp(self, options: Options) -> None:
-        """-1 is the context size; more would only cost memory."""
+        """Limit the lengths of the penalties. -1 means the context size; more would only take memory."""
         n_ctx = self.model.n_ctx_slot
         if not 0 <= options.repeat_last_n <= n_ctx:
             options.repeat_last_n = n_ctx
@@ -168,7 +170,7 @@ class Defaults:
                 break
         else:
             return self.options.n_predict
-        if n == -1:  # no limit of its own, as in llama-server: the server's stays
+        if n == -1:  # the request has no limit of its own, so the server's stays, as in llama-server
             return self.options.n_predict
         cap = self.settings.n_predict_max
         if cap and n > cap:
@@ -176,7 +178,7 @@ class Defaults:
         return cap if cap and n < 0 else n
 
 
-# With aliases: whether they were given decides which name wins.
+# Options with aliases: they need a value that means "not given", because this decides which name wins.
 _OF_TWO_NAMES = ("id_slot", "n_predict")
 
 _READERS: dict[Any, Callable[[Any, Defaults], Any]] = {

@@ -26,33 +26,34 @@ class Built(ABC):
     @property
     @abstractmethod
     def n_chars(self) -> int:
-        """The length of the text to tokenize."""
+        """Return the length of the text to tokenize."""
 
     @abstractmethod
     def tokens(self, model: Model, system: bytes) -> bytes:
-        """Token ids as int32, after those of the system prompt. Any thread."""
+        """Return the token ids as int32, after those of the system prompt. Any thread."""
 
 
 Prompt = str | list[int | str]  # a text, token ids, or both
 
 
 class PromptObject(msgspec.Struct, frozen=True):
-    """A text with files, as sent: markers in it stand for the files."""
+    """A text with files, as the client sent it; markers in the text stand for the files."""
 
     text: str
     files: list[Any]
 
 
 class Prompts(tuple[Prompt | PromptObject, ...]):
-    """The prompts of a request, as sent."""
+    """The prompts of a request, as the client sent them."""
 
     __slots__ = ()
 
 
 def split(value: Any, prompts_max: int, n_ctx: int) -> Prompts:
-    """One or several prompts: each a string, a list of token ids, or a list of ids and strings.
+    """Return one or several prompts: each is a string, a list of token ids, or a list of ids and strings.
 
-    Lengths are checked before elements, so that a huge array costs no time on the event loop."""
+    Lengths are checked before elements, so that a huge array takes no time on the event loop.
+    """
     if isinstance(value, str | dict):
         return Prompts((unwrapped(value, "prompt"),))
     if not isinstance(value, list) or not value:
@@ -73,8 +74,8 @@ def split(value: Any, prompts_max: int, n_ctx: int) -> Prompts:
 
 
 def unwrapped(value: Any, field: str) -> Any:
-    """The text of a prompt object, {"prompt_string": text, "multimodal_data": [...]}, or with files all of it; any
-    other value as it is."""
+    """Return the text of a prompt object, {"prompt_string": text, "multimodal_data": [...]}, or a PromptObject if it
+    has files. Any other value is returned unchanged."""
     if not isinstance(value, dict):
         return value
     text = value.get("prompt_string")
@@ -89,11 +90,11 @@ def unwrapped(value: Any, field: str) -> Any:
 
 
 def text_alone(value: Any, field: str) -> Any:
-    """As unwrapped(), where files cannot be used."""
-    found = unwrapped(value, field)
-    if isinstance(found, PromptObject):
+    """Do the same as unwrapped(), but raise a 501 for files."""
+    prompt = unwrapped(value, field)
+    if isinstance(prompt, PromptObject):
         raise ApiError(501, f'"{field}": "multimodal_data" cannot be used here')
-    return found
+    return prompt
 
 
 def _check(prompt: Any, n_ctx: int) -> None:
@@ -109,8 +110,8 @@ def _check(prompt: Any, n_ctx: int) -> None:
 
 
 def n_chars(prompts: Sequence[Prompt | Built]) -> int:
-    """The length of the text to tokenize; a token id counts as a character, and so does each text beyond the first
-    thousand: this must be quick, too."""
+    """Return the length of the text to tokenize. A token id counts as a character. So does each text of an array once
+    the total is above TEXT_INLINE_MAX, because this function must be fast, too."""
     total = 0
     for prompt in prompts:
         total += prompt.n_chars if isinstance(prompt, Built) else len(prompt)
@@ -120,16 +121,18 @@ def n_chars(prompts: Sequence[Prompt | Built]) -> int:
 
 
 def check_sizes(sent: Sequence[Prompt | Built], model: Model) -> None:
-    """Raises ApiError for a text that is too long whatever its tokens are. Nothing is tokenized."""
+    """Raise ApiError for a text that is too long whatever its tokens are. Nothing is tokenized."""
     for prompt in sent:
         if not isinstance(prompt, Built):
             check_size(n_chars([prompt]), model.vocab, model.info.vocab_type, model.n_ctx_slot)
 
 
 def tokenize(prompt: Prompt | Built, model: Model, system: bytes = b"") -> bytes:
-    """Token ids as int32, after those of the system prompt.
+    """Return the token ids as int32, after those of the system prompt.
 
-    BOS is added if the prompt begins with text, the model wants it and no system prompt has it already."""
+    BOS is added if the prompt begins with text, the model expects it, and there is no system prompt, which would have
+    it already.
+    """
     if isinstance(prompt, Built):
         tokens = prompt.tokens(model, system)
     elif isinstance(prompt, str):

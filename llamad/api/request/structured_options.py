@@ -1,6 +1,6 @@
 """Parses the options that are more than a number, a string or a switch.
 
-Pure functions on the event loop. With logit_bias.py and system_prompt.py, raises every 400 about these options.
+Pure functions on the event loop. This module, logit_bias.py and system_prompt.py raise every 400 about these options.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ SCALE_MAX = 1e6
 
 
 def breakers(value: Any) -> SequenceBreakers:
-    found = checks.texts("dry_sequence_breakers", value)
-    if len(found) > BREAKERS_MAX:
+    texts = checks.texts("dry_sequence_breakers", value)
+    if len(texts) > BREAKERS_MAX:
         raise bad(f'"dry_sequence_breakers" may have at most {BREAKERS_MAX} entries')
-    if any(not one or "\0" in one for one in found):
+    if any(not one or "\0" in one for one in texts):
         raise bad('"dry_sequence_breakers" may not hold an empty string or a NUL character')
-    if any(len(one.encode("utf-8", "replace")) > BREAKER_BYTES_MAX for one in found):
+    if any(len(one.encode("utf-8", "replace")) > BREAKER_BYTES_MAX for one in texts):
         raise bad(f'"dry_sequence_breakers" may hold strings of at most {BREAKER_BYTES_MAX} bytes')
-    return SequenceBreakers(found)
+    return SequenceBreakers(texts)
 
 
 def samplers(value: Any) -> Samplers:
-    """Names, or a string of letters."""
+    """Return the samplers of an array of names, or of a string of letters."""
     if isinstance(value, str):
         unknown = [letter for letter in value if letter not in LETTERS]
         if unknown:
@@ -69,14 +69,14 @@ def _sampler(name: str) -> str:
 
 
 def stops(value: Any, stop_max: int) -> Stops:
-    found = [one for one in ([value] if isinstance(value, str) else checks.texts("stop", value)) if one]
-    if len(found) > stop_max:
+    texts = [one for one in ([value] if isinstance(value, str) else checks.texts("stop", value)) if one]
+    if len(texts) > stop_max:
         raise bad(f'"stop" may have at most {stop_max} strings (--stop-max)')
     if any(
-        len(one) > STOP_BYTES_MAX or len(one.encode("utf-8", "replace")) > STOP_BYTES_MAX for one in found
+        len(one) > STOP_BYTES_MAX or len(one.encode("utf-8", "replace")) > STOP_BYTES_MAX for one in texts
     ):
         raise bad(f'"stop" may hold strings of at most {STOP_BYTES_MAX} bytes')
-    return Stops(found)
+    return Stops(texts)
 
 
 def response_fields(value: Any) -> ResponseFields:
@@ -89,22 +89,24 @@ def response_fields(value: Any) -> ResponseFields:
 
 
 def adapter_scales(value: Any) -> AdapterScales:
-    """`lora`: an array of objects; if a number comes twice, the last one counts, as in llama-server."""
-    found: dict[int, float] = {}
+    """Return the scales of `lora`, an array of objects. If a number comes twice, the last one counts, as in
+    llama-server."""
+    scales: dict[int, float] = {}
     if not isinstance(value, list) or len(value) > ADAPTERS_MAX:
         raise bad(f'"lora" must be an array of at most {ADAPTERS_MAX} objects with "id" and "scale"')
     for i, one in enumerate(value):
         if not isinstance(one, dict) or "id" not in one or "scale" not in one:
             raise bad(f'"lora[{i}]" must be an object with "id" and "scale"')
         number = checks.whole(f"lora[{i}].id", one["id"], 0, INT32_MAX)
-        found[number] = checks.number(f"lora[{i}].scale", one["scale"], -SCALE_MAX, SCALE_MAX)
-    return AdapterScales(found.items())
+        scales[number] = checks.number(f"lora[{i}].scale", one["scale"], -SCALE_MAX, SCALE_MAX)
+    return AdapterScales(scales.items())
 
 
 def penalty_prompt(value: Any, model: Model) -> TokenIds:
-    """A text or token ids; a long text is left to a worker (penalty_tokens).
+    """Return the tokens of a text or of token ids; a long text is left to a worker (penalty_tokens).
 
-    Only as many as the context holds are ever used, so only those are kept."""
+    Only as many tokens as the context holds are ever used, so only those are kept.
+    """
     if isinstance(value, str):
         if len(value) > PENALTY_TEXT_MAX:
             raise bad(
@@ -125,6 +127,6 @@ def penalty_prompt(value: Any, model: Model) -> TokenIds:
 
 
 def penalty_tokens(text: str, model: Model) -> TokenIds:
-    """Those that the context has room for. Lets the GIL go; any thread."""
+    """Return the tokens of a text, as many as the context has room for. Releases the GIL; any thread."""
     tokens = model.vocab.tokenize(text.encode("utf-8", "replace"), False, False)
     return TokenIds(tokens[-4 * model.n_ctx_slot :])

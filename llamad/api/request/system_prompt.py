@@ -1,7 +1,7 @@
-"""Reads system prompts, the text before every prompt: from a request's field and from a file.
+"""Reads system prompts, which are the text before every prompt, from a request's field and from a file.
 
-Runs on the event loop; a long one is tokenized by a worker, the file is read at start-up. A SystemPrompt is immutable;
-llamad/api/service/key_state.py has those in use.
+Runs on the event loop; a worker tokenizes long ones, and the file is read at start-up. A SystemPrompt is immutable;
+llamad/api/service/key_state.py holds those in use.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _KEYS = ("prompt", "anti_prompt", "assistant_name")
 
 
 def tokenized(sent: SystemPrompt, model: Model) -> SystemPrompt:
-    """The same with its tokens. Releases the GIL; the caller decides which thread it runs on."""
+    """Return the same system prompt with its tokens. Releases the GIL; the caller decides which thread it runs on."""
     if not sent.prompt:
         return sent
     tokens = limited(sent.prompt.encode("utf-8", "replace"), True, model, is_system=True)
@@ -29,14 +29,14 @@ def tokenized(sent: SystemPrompt, model: Model) -> SystemPrompt:
 
 
 def parse(value: object, settings: ModelSettings) -> SystemPrompt:
-    """The new system prompt that a request sets."""
+    """Return the new system prompt that a request sets."""
     if not settings.system_prompt_field:
         raise ApiError(501, '"system_prompt" cannot be changed: this server runs with --no-system-prompt')
     return from_json(value)
 
 
 def from_json(value: object) -> SystemPrompt:
-    """A string, or an object of three strings."""
+    """Return the system prompt of a string, or of an object with three strings."""
     if isinstance(value, str):
         return SystemPrompt(value)
     if not isinstance(value, dict) or value.get("prompt") is None:
@@ -49,9 +49,11 @@ def from_json(value: object) -> SystemPrompt:
 
 
 def read_file(path: str) -> SystemPrompt:
-    """--system-prompt-file: plain text, or the object of the request field, alone or under its name.
+    """Return the system prompt of --system-prompt-file: plain text, or the object of the request field, alone or under
+    its name.
 
-    Raises OSError, or ValueError with a message."""
+    Raises OSError, or ValueError with a message.
+    """
     text = Path(path).read_bytes().decode("utf-8-sig")
     is_json = path.lower().endswith(".json")
     try:
@@ -63,7 +65,7 @@ def read_file(path: str) -> SystemPrompt:
     if isinstance(value, dict) and "system_prompt" in value:
         value = value["system_prompt"]
     elif isinstance(value, dict) and "prompt" not in value and not is_json:
-        value = text  # some other text that happens to be JSON
+        value = text  # a text that is JSON by coincidence
     try:
         return from_json(value)
     except ApiError as error:

@@ -1,6 +1,6 @@
 """Reads what a lazy grammar waits for: `grammar_lazy`, `grammar_triggers`, `preserved_tokens`.
 
-Pure functions on the event loop. Raises the 400s about these fields; patterns are judged where they are converted.
+Pure functions on the event loop. Raises the 400s about these fields; patterns are checked where they are converted.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ TRIGGERS_MAX = 64
 TRIGGER_CHARS_MAX = 1024
 PRESERVED_MAX = 256
 
-# llama-server's numbers.
+# llama-server's numbers for the types of triggers.
 _TOKEN, _WORD, _PATTERN, _WHOLE_PATTERN = range(4)
 
 
 class Waits:
     """What a request's grammar waits for, and whether its text shows the special tokens that mark calls and reasoning,
-    as a chat's always does. Not a client's to send."""
+    as a chat's text always does. A client cannot send this type."""
 
     __slots__ = ("lazy", "shows_markers")
 
@@ -36,18 +36,19 @@ class Waits:
 def read(
     is_lazy: bool, triggers: Sequence[Any], preserved: Sequence[str], model: Model, left_out: LeftOut
 ) -> Waits | None:
-    """None if nothing is asked for. Triggers of a grammar that does not wait change nothing."""
+    """Return what the fields ask for, or None if they ask for nothing. Triggers of a grammar that is not lazy are
+    ignored."""
     if not is_lazy and triggers:
         left_out.add("grammar_triggers")
     if not is_lazy and not preserved:
         return None
-    found = Waits(shows_markers=_shows_markers(preserved, model, left_out))
+    waits = Waits(shows_markers=_shows_markers(preserved, model, left_out))
     if is_lazy:
-        _take_triggers(triggers, model, found)
-    return found
+        _take_triggers(triggers, model, waits)
+    return waits
 
 
-def _take_triggers(triggers: Sequence[Any], model: Model, found: Waits) -> None:
+def _take_triggers(triggers: Sequence[Any], model: Model, waits: Waits) -> None:
     if not triggers:
         raise bad('"grammar_lazy" needs "grammar_triggers": no triggers are set for the lazy grammar')
     if len(triggers) > TRIGGERS_MAX:
@@ -60,30 +61,30 @@ def _take_triggers(triggers: Sequence[Any], model: Model, found: Waits) -> None:
             raise bad(f'"{name}" must be an object with a "type" and a "value"')
         kind = checks.whole(f"{name}.type", one.get("type"), _TOKEN, _WHOLE_PATTERN)
         if kind == _TOKEN:
-            words.append(_of_token(f"{name}.token", one.get("token"), model, found))
+            words.append(_of_token(f"{name}.token", one.get("token"), model, waits))
             continue
         value = checks.text(f"{name}.value", one.get("value"))
         if not value or len(value) > TRIGGER_CHARS_MAX:
             raise bad(f'"{name}.value" must have 1 to {TRIGGER_CHARS_MAX} characters')
         if kind == _WORD:
             token = _special_token(value, model)
-            words.append(value if token < 0 else _of_token(f"{name}.value", token, model, found))
+            words.append(value if token < 0 else _of_token(f"{name}.value", token, model, waits))
         else:
             patterns.append(value if kind == _PATTERN else _anchored(value))
-    found.lazy = Lazy(tuple(dict.fromkeys(words)), tuple(dict.fromkeys(patterns)))
+    waits.lazy = Lazy(tuple(dict.fromkeys(words)), tuple(dict.fromkeys(patterns)))
 
 
 def _anchored(pattern: str) -> str:
     return pattern if pattern.startswith("^") and pattern.endswith("$") else f"^(?:{pattern})$"
 
 
-def _of_token(name: str, value: Any, model: Model, found: Waits) -> str:
-    """The token's text, which must be visible."""
+def _of_token(name: str, value: Any, model: Model, waits: Waits) -> str:
+    """Return the text of a token that can be visible. Raises a 400 if it cannot."""
     token = checks.whole(name, value, 0, model.info.n_vocab - 1)
     vocab = model.vocab
     if not vocab.marked_output(token):
         raise bad(f'"{name}": token {token} is never a part of this model\'s text')
-    found.shows_markers = found.shows_markers or not vocab.output(token)
+    waits.shows_markers = waits.shows_markers or not vocab.output(token)
     try:
         return vocab.marked_output(token).decode()
     except UnicodeDecodeError:
@@ -91,7 +92,7 @@ def _of_token(name: str, value: Any, model: Model, found: Waits) -> str:
 
 
 def _special_token(text: str, model: Model) -> int:
-    """The token that a text is, if only special texts show it; else -1."""
+    """Return the token that the whole text is, if it is visible only in texts that show special tokens; else -1."""
     try:
         tokens = memoryview(model.vocab.tokenize(text.encode("utf-8", "replace"), False, True)).cast("i")
     except ValueError:
@@ -100,7 +101,7 @@ def _special_token(text: str, model: Model) -> int:
 
 
 def _shows_markers(preserved: Sequence[str], model: Model, left_out: LeftOut) -> bool:
-    """Texts that are several tokens, or ordinary ones, are always visible."""
+    """Whether special tokens must be shown. Texts of several tokens, or of ordinary ones, are always visible."""
     if len(preserved) > PRESERVED_MAX:
         raise bad(f'"preserved_tokens" may have at most {PRESERVED_MAX} entries, not {len(preserved)}')
     special = [_special_token(text[:TRIGGER_CHARS_MAX], model) for text in preserved]
@@ -111,6 +112,6 @@ def _shows_markers(preserved: Sequence[str], model: Model, left_out: LeftOut) ->
 
 
 def shown_triggers(lazy: Lazy) -> list[dict[str, Any]]:
-    """For `generation_settings`."""
+    """Return the triggers for `generation_settings`."""
     words = [{"type": _WORD, "value": word} for word in lazy.words]
     return words + [{"type": _PATTERN, "value": pattern} for pattern in lazy.patterns]
