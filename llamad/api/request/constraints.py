@@ -38,9 +38,8 @@ TIME_MAX_US = 5_000_000
 # The number of threads for small grammars, and again for large ones. The engine has as many compilers
 # (llamad/engine/server.py).
 N_THREADS = 2
-SMALL_MAX = (
-    65536  # bytes, or characters of GBNF; takes some tens of milliseconds, unless it is made to be slow
-)
+# In bytes, or characters of GBNF; takes some tens of milliseconds, unless it is made to be slow.
+SMALL_MAX = 65536
 
 
 class ConstraintSource(msgspec.Struct, frozen=True):
@@ -238,9 +237,8 @@ class Grammars:
         def done(made: asyncio.Future[Constraint]) -> None:
             if made.cancelled():
                 return
-            if (
-                self._making.get((client, source)) is making
-            ):  # if it is not, the engine that it was for has ended
+            # If it is not, the engine that it was for has ended.
+            if self._making.get((client, source)) is making:
                 del self._making[client, source]
                 if made.exception() is None:
                     self._keep(source, made.result())
@@ -287,9 +285,8 @@ class Grammars:
                 text, warnings = self._tool_grammar(source, source.tools)
             whole = text
             if source.lazy is not None:
-                self._compiled(
-                    source, text, engine, loop
-                )  # checks the client's own text, so that errors are about it
+                # This checks the client's own text, so that errors are about it.
+                self._compiled(source, text, engine, loop)
                 whole = self._lazy_grammar(text, source.lazy)
             grammar = self._compiled(source, whole, engine, loop)
         except ApiError as error:

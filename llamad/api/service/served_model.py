@@ -101,9 +101,8 @@ class ServedModel:
         self.defaults: Defaults
         self.turn_end = -1  # the token that ends a message
         self.chat_inline_max = CHAT_INLINE_MAX  # smaller if the template is slow
-        self.media: Media | None = (
-            None  # set by prepare(), because a projector may have to be downloaded first
-        )
+        # Set by prepare(), because a projector may have to be downloaded first.
+        self.media: Media | None = None
         self.files = _state_files(settings)
         self.sessions = Sessions(settings.sessions_max_bytes, evict=settings.sessions_evict)
         self.room = Room(max(settings.sessions_max_bytes, ROOM_BYTES_MIN))

@@ -15,9 +15,8 @@ from llamad.client.engine_client import EngineClient
 UNREAD_SECONDS = 300.0  # a stream without a reader ends after this time, even if no request waits
 AWAY_SECONDS = 3.0  # a client that has disconnected is likely to come back at once only within this time
 WAITED_SECONDS = 1.0  # a request has waited this long for a slot before unread streams end to make room
-WAITED_LONG_SECONDS = (
-    10.0  # after this time all unread streams end, because they may fill a cache that all slots share
-)
+# After this time all unread streams end, because they may fill a cache that all slots share.
+WAITED_LONG_SECONDS = 10.0
 
 
 def give_way(store: KeptStreams, now: float, stall_seconds: float) -> None:
