@@ -1,1 +1,1 @@
-"""Generation requests: parameters to tasks, events to responses."""
+"""Generation requests: turns parameters into tasks, and the engine's events into responses."""

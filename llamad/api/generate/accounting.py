@@ -1,6 +1,6 @@
-"""Owns what the access log says of a request beyond HTTP: model, tokens, waiting, first token, why it ended.
+"""What the access log says about a request besides HTTP: model, tokens, waiting time, first token, why it ended.
 
-Called once, on the event loop, when the response is over or its client is gone. Must show no text.
+Called once, on the event loop, when the response is complete or its client has disconnected. Must show no text.
 """
 
 from __future__ import annotations
@@ -26,18 +26,19 @@ from llamad.protocol.messages import (
     STOP_WORD,
 )
 
-Details: TypeAlias = list[tuple[str, str | int | float]]  # names of fields; seconds are floats
+# Names of fields and their values; seconds are floats.
+Details: TypeAlias = list[tuple[str, str | int | float]]
 
-# By the engine's stop_type.
+# The word in the log for the engine's stop_type.
 _FINISHED = {STOP_EOS: "stop", STOP_LIMIT: "length", STOP_WORD: "word", STOP_NONE: "error"}
 
 
 class CountedPart(Protocol):
-    """One completion of one prompt: job.CompletionPart."""
+    """One completion of one prompt; it is job.CompletionPart."""
 
     n_prompt: int
     n_cached: int
-    n_decoded: int  # as far as its text has come
+    n_decoded: int  # the tokens whose text has arrived
     t_admitted_us: int
     t_first_us: int
     done: Done | None
@@ -46,7 +47,7 @@ class CountedPart(Protocol):
 
 
 class Job(Protocol):
-    """A generating request: job.Job."""
+    """A generation request; it is job.Job."""
 
     served: ServedModel
     engine: EngineClient
@@ -62,35 +63,36 @@ class Job(Protocol):
 
 
 def failed_finish(failure: int) -> str:
-    """Why a task ended that failed in the engine."""
+    """Return the word in the log for a task that failed in the engine."""
     if failure == FAILURE_DEADLINE:
         return "timeout"
     return "drain" if failure == FAILURE_ABORTED else "error"
 
 
 def model_word(served: ServedModel, adapter_ids: Sequence[int]) -> str:
-    """The model's name, and its adapters'. By their numbers: to hold an adapter would keep it open."""
+    """Return the model's name and those of its adapters. The adapters are given by number, because holding an adapter
+    would keep it open."""
     name = served.public_name
     if not adapter_ids:
         return name
     files = {one.info.id: one.file for one in served.host.adapters.list()}
     names = []
     for number in adapter_ids:
-        file = files.get(number)  # None: it was unloaded meanwhile
+        file = files.get(number)  # None if it was unloaded in the meantime
         names.append(file.name or os.path.basename(file.path) if file is not None else str(number))
     return name + JOINT + "+".join(names)
 
 
 def details(job: Job) -> Details:
-    """Of a generating request; nothing of one that was refused before it reached the engine."""
+    """Return the fields of a generation request; none if it was refused before it reached the engine."""
     parts, n = job.parts, job.generation.n
     if not parts:
         return []
-    # One loop: this is a good part of what a short request costs.
+    # This is a single loop, because it is a good part of the time that a short request takes.
     n_in = n_cached = n_out = t_first_us = wait_us = 0
     finish = ""
     for i, part in enumerate(parts):
-        if i % n == 0:  # as usage counts: the prompt of n completions once
+        if i % n == 0:  # the prompt of n completions counts once, as in `usage`
             n_in += part.n_prompt
             n_cached += part.n_cached
         done = part.done
@@ -103,34 +105,35 @@ def details(job: Job) -> Details:
             finish = word
         elif word not in finish.split(","):
             finish += "," + word
-    found: Details = [("model", model_word(job.served, job.adapter_ids))]
+    fields: Details = [("model", model_word(job.served, job.adapter_ids))]
     if len(parts) > 1:
-        found += ("prompts", len(parts) // n), ("completions", len(parts))
-    found += ("tokens_in", n_in), ("tokens_cached", n_cached), ("tokens_out", n_out)
+        fields += ("prompts", len(parts) // n), ("completions", len(parts))
+    fields += ("tokens_in", n_in), ("tokens_cached", n_cached), ("tokens_out", n_out)
     if job.t_submit_us:
-        found.append(("queue_ms", wait_us / 1e6))
+        fields.append(("queue_ms", wait_us / 1e6))
     if t_first_us:
-        found.append(("first_ms", max(0.0, t_first_us / 1e6 - job.exchange.request.t_start)))
-    found.append(("finish", finish))
-    return found
+        fields.append(("first_ms", max(0.0, t_first_us / 1e6 - job.exchange.request.t_start)))
+    fields.append(("finish", finish))
+    return fields
 
 
-def told(job: Job) -> str:
-    """The numbers of a generation that went on without its client."""
+def summary(job: Job) -> str:
+    """Return the numbers of a generation that went on without its client, as text."""
     return " ".join([f"{name}={value}" for name, value in details(job) if not isinstance(value, float)])
 
 
 def text_details(served: ServedModel, adapter_ids: Sequence[int], texts: Sequence[bytes]) -> Details:
-    """Of a request for vectors; `texts` are token ids."""
-    found: Details = [("model", model_word(served, adapter_ids))]
+    """Return the fields of a request for vectors; `texts` are token ids."""
+    fields: Details = [("model", model_word(served, adapter_ids))]
     if len(texts) > 1:
-        found.append(("prompts", len(texts)))
-    found.append(("tokens_in", sum(map(len, texts)) // 4))
-    return found
+        fields.append(("prompts", len(texts)))
+    fields.append(("tokens_in", sum(map(len, texts)) // 4))
+    return fields
 
 
 def _n_decoded(job: Job, part: CountedPart) -> int:
-    """Of a part that is not over, whose text the engine keeps to the end if it is not streamed."""
+    """Return the decoded tokens of a part that has not ended. If it is not streamed, the engine keeps its text to the
+    end."""
     return max(part.n_decoded, job.engine.n_decoded(part.task_id))
 
 

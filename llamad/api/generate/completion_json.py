@@ -1,6 +1,6 @@
-"""Owns the JSON of a completion: the final object, its timings, the pieces of a stream, `response_fields`.
+"""The JSON of a completion: the final object, its timings, the pieces of a stream, `response_fields`.
 
-Pure functions on the event loop. Must not know how the answer is sent.
+Pure functions on the event loop. Must not know how the response is sent.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ _encode = msgspec.json.Encoder().encode
 
 
 def timings(n_prompt: int, n_cached: int, prompt_us: int, n_decoded: int, predict_us: int) -> dict[str, Any]:
-    """Times in milliseconds; prompt_n counts the tokens prefilled, cache_n those reused."""
+    """Return `timings`, in milliseconds; prompt_n counts the tokens that were prefilled, cache_n those that were
+    reused."""
     n_read = n_prompt - n_cached
     prompt_ms, predicted_ms = prompt_us / 1e3, predict_us / 1e3
     return {
@@ -36,7 +37,7 @@ def timings(n_prompt: int, n_cached: int, prompt_us: int, n_decoded: int, predic
 
 
 def progress(n_prompt: int, n_cached: int, n_processed: int, prompt_us: int) -> dict[str, Any]:
-    """`prompt_progress`."""
+    """Return `prompt_progress`."""
     return {
         "total": n_prompt,
         "cache": n_cached,
@@ -46,7 +47,7 @@ def progress(n_prompt: int, n_cached: int, n_processed: int, prompt_us: int) -> 
 
 
 def usage(dones: Sequence[Done], n: int = 1) -> dict[str, Any]:
-    """Usage of all completions together; the prompt of n of them counts once."""
+    """Return the usage of all completions together; the prompt of `n` of them counts once."""
     n_prompt = sum(done.n_prompt for done in dones[::n])
     n_completion = sum(done.n_decoded for done in dones)
     return {
@@ -60,8 +61,8 @@ def usage(dones: Sequence[Done], n: int = 1) -> dict[str, Any]:
 def probabilities(
     tokens: list[int], probs: list[TokenProbs], vocab: Vocab, is_post: bool
 ) -> list[msgspec.Raw]:
-    """`completion_probabilities`: the new fields and the oldest ones (`content`, `probs`) side by side. Each token's
-    entry is encoded at once: as objects they would take many times the memory."""
+    """Return `completion_probabilities`, with the new fields and the oldest ones (`content`, `probs`) side by side.
+    Each token's entry is encoded immediately, because as objects they would take many times the memory."""
     name, name_top = ("prob", "top_probs") if is_post else ("logprob", "top_logprobs")
 
     def entry(token: int, value: float) -> dict[str, Any]:
@@ -97,7 +98,7 @@ def final(
     prompt: str,
     stops: Sequence[str],
 ) -> dict[str, Any]:
-    """The complete result object, old and new fields side by side."""
+    """Return the complete result object, with old and new fields side by side."""
     stop_type = STOP_NAMES[done.stop_type]
     return {
         "index": index,
@@ -123,7 +124,8 @@ def final(
 
 
 def select(result: dict[str, Any], response_fields: Sequence[str]) -> dict[str, Any]:
-    """Only the named fields; "a/b" is b of a, under the name "a/b". Missing ones are left out."""
+    """Return only the named fields; "a/b" is the field b of a, under the name "a/b". Fields that do not exist are left
+    out."""
     if not response_fields:
         return result
     out: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Owns the result of a part as /completion gives it; other dialects show it for debugging.
+"""The result of a part in the format of /completion; other dialects show it for debugging.
 
 Runs on the event loop, or in a worker once the part is done.
 """
@@ -23,7 +23,7 @@ def probabilities(job: Job, piece: TextEvent) -> list[msgspec.Raw]:
 
 
 def final_json(part: CompletionPart) -> dict[str, Any]:
-    """The result object; if the text was streamed, with the tokens that no event had."""
+    """Return the result object. If the text was streamed, it has the tokens that were in no event."""
     job = part.job
     g, pieces = job.generation, part.held if part.job.generation.stream else part.pieces
     constraint = job.ready.constraint if job.ready is not None else None

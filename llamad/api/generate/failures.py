@@ -1,6 +1,6 @@
-"""Owns what a client is told of a task that failed in the engine.
+"""The errors that clients get for tasks that failed in the engine.
 
-Pure functions on the event loop. Must not know the response's format.
+Pure functions on the event loop. Must not know the format of the response.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Owns what becomes of a stream's tokens without text: those of a stop string, and the end of the text.
+"""Decides when a stream's tokens without text are sent: those of a stop string, and the end of the text.
 
-Pure functions on the event loop. Clients exist that take each piece that arrives for one event; an event without text
-directly before the last one would come in one piece with it. So such tokens go with the next text, or into the last
-event. Must not know a dialect.
+Pure functions on the event loop. Some clients take each piece of data that arrives for one event. An event without text
+directly before the last one would arrive in one piece with it. So such tokens are sent with the next text, or in the
+last event. Must not know a dialect.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Sequence
 
 from llamad.client.text_event import TextEvent
 
-# Events that are held back; each has up to a thousand tokens.
+# The most events that are held back; each has up to a thousand tokens.
 HELD_MAX = 8
 
 
 def joined(pieces: Sequence[TextEvent]) -> TextEvent:
-    """Consecutive events as one."""
+    """Return consecutive events as one event."""
     last = pieces[-1]
     return TextEvent(
         [token for piece in pieces for token in piece.tokens],

@@ -1,7 +1,7 @@
-"""Owns a generation request: its tasks in the engine, and the response to the client.
+"""A generation request: its tasks in the engine, and the response to the client.
 
-Runs on the event loop. A Job is one request; a CompletionPart is one completion of one of its prompts and receives
-the engine's events. The format of the response is the dialect's; each endpoint has one.
+Runs on the event loop. A Job is one request; a CompletionPart is one completion of one of its prompts and receives the
+engine's events. The dialect defines the format of the response; each endpoint has one.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from llamad.protocol.model_info import Model
 
 log = logging.getLogger("llamad.api")
 
-# Values of a response (tokens, probabilities) that are encoded on the event loop: a few milliseconds.
+# The most values of a response (tokens, probabilities) that are encoded on the event loop; a few milliseconds.
 WHOLE_INLINE_MAX = 4096
 
 
@@ -74,23 +74,23 @@ class CompletionPart(TextPart):
         self.task_id = 0
         self.n_cached = 0
         self.t_admitted_us = 0
-        self.has_calls = False  # the dialect found tool calls in its text
-        self.pieces: list[TextEvent] = []  # if not streamed
+        self.has_calls = False  # whether the dialect found tool calls in its text
+        self.pieces: list[TextEvent] = []  # empty if streamed
         self.held = []
         self.done: Done | None = None
-        self.state: object = None  # the dialect's own
+        self.state: object = None  # belongs to the dialect
 
     @property
     def ended(self) -> Done:
-        """How it ended; only once it has."""
+        """Return how it ended; must only be called once it has."""
         assert self.done is not None
         return self.done
 
     def data(self) -> bytes:
-        """The whole text, if not streamed."""
+        """Return the whole text, if it is not streamed."""
         return b"".join([piece.data for piece in self.pieces])
 
-    # From the engine.
+    # Called by the engine's client.
 
     def on_admitted(self, slot: int, n_cached: int, t_us: int) -> None:
         self.n_cached = n_cached
@@ -101,15 +101,16 @@ class CompletionPart(TextPart):
             self.on_progress(n_cached, 0)
 
     def on_progress(self, n_processed: int, prompt_us: int) -> None:
-        told = completion_json.progress(self.n_prompt, self.n_cached, n_processed, prompt_us)
-        self.job.write(self.job.dialect.progress(self, told))
+        progress = completion_json.progress(self.n_prompt, self.n_cached, n_processed, prompt_us)
+        self.job.write(self.job.dialect.progress(self, progress))
 
     def on_prompt(self, tokens: list[int], probs: list[TokenProbs]) -> None:
         assert self.job.on_prompt is not None
         self.job.on_prompt(self, tokens, probs)
 
     def hold(self, text: TextEvent) -> TextEvent | None:
-        """Called by on_text() for tokens without text, and for the text after them: the event to send now, if any."""
+        """Return the event to send now, if any. on_text() calls this for tokens without text, and for the text after
+        them."""
         if not (self.job.generation.stream and self.job.dialect.holds):
             return text
         self.held.append(text)
@@ -119,7 +120,7 @@ class CompletionPart(TextPart):
         return whole
 
     def on_piece(self, piece: TextEvent) -> None:
-        """Called by on_text() for everything but plain text events."""
+        """Handle everything except plain text events; called by on_text()."""
         if self.job.generation.stream:
             self.job.write(self.job.dialect.piece(self, piece))
         else:
@@ -139,7 +140,8 @@ class CompletionPart(TextPart):
 
 
 class Job:
-    """One request. Its response begins with the first text, so that an early failure still has its own status."""
+    """A generation request. Its response begins with the first text, so that an early failure still has its own
+    status."""
 
     def __init__(
         self,
@@ -160,7 +162,7 @@ class Job:
         self.out = ResponseWriter(exchange)
         self.memory = JobMemory(exchange)
         exchange.details = partial(accounting.details, self)
-        self.finish = ""  # why it ended, if it failed; for the log
+        self.finish = ""  # why it ended, for the log, if it failed
         self.adapter_ids: Sequence[int] = ()
         self.generation: GenerationRequest = generation
         self.constraint = constraint
@@ -168,13 +170,15 @@ class Job:
         self.engine = engine
         self.tasks = JobTasks(engine)
         self.dialect = dialect
-        self.content_type = JSON  # of a response that is not streamed
+        self.content_type = JSON  # the content type of a response that is not streamed
         self.markers = markers
-        self.id = id  # the answer's; none: nobody can act on the job
-        self.is_controlled = False  # its reasoning may be ended, by end_thinking()
+        self.id = id  # the id of the response; if it is empty, no other request can act on the job
+        self.is_controlled = False  # whether its reasoning may be ended with end_thinking()
         self.is_admitted = False
-        self.watch: Callable[[CompletionPart, Task], WatchingSink] | None = None  # makes the tasks' sinks
-        self.parsing: Callable[[], options.Parsing] = options.Parsing  # as results show it
+        # Makes the sinks of the tasks.
+        self.watch: Callable[[CompletionPart, Task], WatchingSink] | None = None
+        # How the output is parsed, as results show it.
+        self.parsing: Callable[[], options.Parsing] = options.Parsing
         self.on_prompt = on_prompt
         self.ready: PreparedPrompts | None = None
         self.parts: list[CompletionPart] = []
@@ -187,7 +191,7 @@ class Job:
         return self.generation.stream and self.generation.return_progress
 
     def submit(self, ready: PreparedPrompts) -> None:
-        """Submit all prompts to the engine, or none. Only an accepted request changes the system prompt."""
+        """Submit all prompts to the engine, or none. The system prompt changes only if the request is accepted."""
         g, request = self.generation, self.exchange.request
         n_parts = len(ready.tokens) * g.n
         text = ready.constraint.text if ready.constraint is not None else ""
@@ -228,7 +232,7 @@ class Job:
     def _begin(
         self, ready: PreparedPrompts, parts: list[CompletionPart], t_submit_us: int, conversation: str
     ) -> None:
-        """Before the parts' tasks are submitted."""
+        """Set the parts, and open the response, before the tasks are submitted."""
         self.memory.hold(self._give_way)
         self.ready = ready
         self.parts = parts
@@ -239,7 +243,7 @@ class Job:
         if self.generation.stream:
             self.served.service.streams.add(self)
         if conversation:
-            # The client may leave, or read slowly, and the generation goes on.
+            # The generation goes on if the client disconnects or reads slowly.
             kept = self.served.service.kept_streams.open(self.key, conversation, self)
             self.out.keep(kept, self._headers())
             return
@@ -254,10 +258,10 @@ class Job:
         self.parts[0].on_done(Done(STOP_LIMIT, t_us=clock_us()))
 
     def _left(self) -> None:
-        """Nothing more comes of it, or nobody wants it."""
-        # A kept stream's client has left, with a line of its own.
+        """Remove the job from all tables, because it has ended or nobody needs its output."""
+        # The client of a kept stream has disconnected, and has its own line in the access log.
         if self.exchange.closed and not self.out.closed:
-            log.info("request %s: ended without its client: %s", self.request_id, accounting.told(self))
+            log.info("request %s: ended without its client: %s", self.request_id, accounting.summary(self))
         self.served.service.streams.discard(self)
         if self.id:
             self.served.service.running.discard(self)
@@ -266,16 +270,17 @@ class Job:
             self.memory.release()
 
     def _forget(self) -> None:
-        """Part from the parts, which refer to the job: without the circle both are freed at once."""
+        """Drop the references to the parts, which refer to the job. Without the cycle both are freed immediately."""
         if self.n_left:
             return
-        if not self.exchange.closed:  # its large body is still being written; the log line comes after it
+        # Its large body is still being written, and the access log line comes after it.
+        if not self.exchange.closed:
             details = accounting.details(self)
             self.exchange.details = lambda: details
         self.tasks.forget()
         self.parts, self.ready = [], None
 
-    # For others of the same client.
+    # Called for other requests of the same client.
 
     @property
     def key(self) -> str:
@@ -290,29 +295,30 @@ class Job:
         self.tasks.end_thinking()
 
     def set_admitted(self) -> None:
-        """The engine has begun with one of its parts."""
+        """Note that the engine has begun with one of its parts."""
         self.is_admitted = True
         self.memory.stay()
 
-    # From the client.
+    # Called for the client.
 
     def abort(self) -> None:
-        """The client has disconnected, or another part failed."""
+        """Stop the tasks, because the client has disconnected or another part failed."""
         self.tasks.abort()
 
     def give_way(self, reason: str) -> None:
-        """Nobody reads its kept stream."""
+        """End the job, because nobody reads its kept stream."""
         log.info("request %s: %s", self.request_id, reason)
         self.finish = "unread"
         self._fail(ApiError(408, reason))
 
     def n_queued(self, t_before: float) -> int:
-        """Return how many of its tasks have waited for a slot since this time."""
+        """Return how many of its tasks have waited for a slot since `t_before`."""
         return self.tasks.n_queued(t_before)
 
     def tick(self, now: float) -> None:
-        """Keep the connection of a silent stream alive. End a stream whose client stalls while others wait for a slot:
-        it stays paused until half of its buffer is read, so that reading a byte now and then is not progress."""
+        """Send a ping on a silent stream, to keep its connection alive. End a stream whose client stalls while others
+        wait for a slot. It stays paused until half of its buffer is read, so that reading a byte now and then is not
+        progress."""
         settings = self.served.service.settings
         own = self.generation.sse_ping_interval
         ping_seconds = settings.ping_seconds if own == LEFT_OUT else own
@@ -340,7 +346,7 @@ class Job:
 
     def on_part_done(self, part: CompletionPart) -> None:
         self.n_left -= 1
-        if self.out.closed:  # the client has disconnected, or got another part's failure
+        if self.out.closed:  # the client has disconnected, or got the failure of another part
             self._left()
             self._forget()
             return
@@ -366,7 +372,7 @@ class Job:
         if n_values <= WHOLE_INLINE_MAX:
             self._send(self.dialect.whole(self))
         else:
-            # Nothing changes any more in a job that is done, so any thread may read it.
+            # A job that is done does not change any more, so any thread may read it.
             in_worker(self.served.service, self.exchange, partial(self.dialect.whole, self), self._send)
 
     def _send(self, body: bytes) -> None:
@@ -387,12 +393,12 @@ class Job:
             self.out.fail(self.dialect.failed(error), self.dialect.refused(error))
 
     def _give_way(self) -> None:
-        """Another client needs the memory more, and the engine has not begun with this one."""
+        """End the request, because another client needs the memory more and the engine has not begun with this one."""
         self.finish = "memory"
         self._fail(self.served.service.memory_full())
 
     def give_up(self) -> None:
-        """After an exception: the client gets a 500, or its stream is cut off."""
+        """End the request after an exception: the client gets a 500, or its stream is cut off."""
         self.finish = "error"
         self._left()
         self.abort()

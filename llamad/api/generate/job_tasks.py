@@ -1,6 +1,6 @@
-"""Owns the tasks of a job in the engine: submits, pauses and aborts them.
+"""The tasks of a job in the engine: submits, pauses and aborts them.
 
-Runs on the event loop. Must not know what becomes of their events.
+Runs on the event loop. Must not know what happens with their events.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from llamad.client.task import Sink, Task, WatchingSink
 
 
 class TaskSink(Sink, Protocol):
-    """What receives the events of a task; `task_id` is 0 while it has none."""
+    """Receives the events of a task; `task_id` is 0 while it has none."""
 
     index: int
     task_id: int
@@ -36,7 +36,7 @@ class JobTasks:
         self._t_paused = 0.0
 
     def check_room(self, client: int, n_tasks: int) -> None:
-        """Raises ApiError unless the engine has room for as many tasks of this client."""
+        """Raise ApiError unless the engine has room for `n_tasks` tasks of this client."""
         engine = self._engine
         if n_tasks > engine.n_slots + engine.queue_max:
             raise bad(
@@ -51,7 +51,7 @@ class JobTasks:
     def submit(
         self, sinks: Sequence[S], maker: TaskMaker, watch: Callable[[S, Task], WatchingSink] | None
     ) -> None:
-        """Submit a task for each sink. `watch` makes what stands between a task and its sink, if anything does."""
+        """Submit a task for each sink. `watch`, if given, makes a sink that stands between a task and its sink."""
         self._sinks = sinks
         for sink in sinks:
             task = maker.make(sink.index, self._engine)
@@ -60,7 +60,7 @@ class JobTasks:
             sink.task_id = self._engine.submit(task, sink if watch is None else self._watching[-1])
 
     def forget(self) -> None:
-        """Part from the sinks, which refer to the job."""
+        """Drop the references to the sinks, which refer to the job."""
         self._sinks, self._watching = (), []
 
     def end_thinking(self) -> None:
@@ -84,11 +84,12 @@ class JobTasks:
             self._engine.resume(task_id)
 
     def is_stalled(self, now: float, seconds: float) -> bool:
-        """Whether they have been paused for as many seconds while others wait for a slot; 0: there is no limit."""
+        """Whether the tasks have been paused for this many seconds while others wait for a slot; 0: there is no
+        limit."""
         return self.is_paused and 0 < seconds <= now - self._t_paused and bool(self._engine.n_waiting)
 
     def n_queued(self, t_before: float) -> int:
-        """Return how many of them have waited for a slot since this time."""
+        """Return how many of the tasks have waited for a slot since `t_before`."""
         running = (self._engine.tasks.get(sink.task_id) for sink in self._sinks)
         return sum(one is not None and one.is_queued(t_before) for one in running)
 

@@ -1,6 +1,7 @@
-"""Prepares what a request's tasks need: tokens, the system prompt, the compiled grammar, DRY's sequence breakers.
+"""Prepares what the tasks of a request need: tokens, the system prompt, the compiled grammar, DRY's sequence breakers.
 
-Runs on the event loop. Short or cached work is done at once; the rest goes to workers, so that it delays no one else.
+Runs on the event loop. Short or cached work is done immediately; the rest goes to workers, so that it delays no other
+request.
 """
 
 from __future__ import annotations
@@ -30,29 +31,29 @@ from llamad.protocol.model_info import Model
 
 
 class PreparedPrompts(msgspec.Struct, frozen=True):
-    """The prepared parts of a request."""
+    """What was prepared for the tasks of a request."""
 
-    tokens: list[bytes]  # of each prompt, after those of the system prompt
+    tokens: list[bytes]  # the tokens of each prompt, after those of the system prompt
     system: SystemPrompt
     constraint: Constraint | None
-    breakers: bytes  # DRY's
+    breakers: bytes  # the table of DRY's sequence breakers
     rows: list[MediaEmbeddings | None] = msgspec.field(
         default_factory=list
-    )  # of images and sound in each prompt; or empty
+    )  # the images and sound of each prompt; empty if there are none
 
 
 def prepare(
     served: ServedModel,
     exchange: Exchange,
     generation: Options,
-    wanted: ConstraintSource,
+    source: ConstraintSource,
     model: Model,
     sent: Sequence[Prompt | Built],
     then: Callable[[PreparedPrompts], None],
 ) -> None:
     """Call `then` once everything is prepared: now, or later unless the client has disconnected by then."""
     new = generation.system_prompt
-    constraint = None if wanted.is_none else served.grammars.known(wanted)
+    constraint = None if source.is_none else served.grammars.known(source)
     breakers: bytes | None = b""
     if needs_breakers(generation):
         breakers = served.breakers.find(model.vocab, generation.dry_sequence_breakers)
@@ -62,10 +63,10 @@ def prepare(
     is_known = not isinstance(penalty, UntokenizedText) and not any(
         isinstance(one, MediaPrompt) for one in sent
     )
-    is_known = is_known and breakers is not None and (constraint is not None or wanted.is_none)
+    is_known = is_known and breakers is not None and (constraint is not None or source.is_none)
     if breakers is None or not is_known or n_chars > prompts.TEXT_INLINE_MAX:
         counted = served.enter_preparing(exchange)
-        work = _prepare_later(served, counted, exchange, generation, wanted, model, sent, then)
+        work = _prepare_later(served, counted, exchange, generation, source, model, sent, then)
         served.service.spawn(exchange, work, counted)
         return
     if constraint is not None:
@@ -80,7 +81,7 @@ async def _prepare_later(
     counted: Place,
     exchange: Exchange,
     generation: Options,
-    wanted: ConstraintSource,
+    source: ConstraintSource,
     model: Model,
     sent: Sequence[Prompt | Built],
     then: Callable[[PreparedPrompts], None],
@@ -88,8 +89,8 @@ async def _prepare_later(
     system = served.key_states.system(exchange.request.key_name)
     with counted as client:
         constraint = None
-        if not wanted.is_none:
-            constraint = await served.grammars.find(client, wanted, served.ready()[1])
+        if not source.is_none:
+            constraint = await served.grammars.find(client, source, served.ready()[1])
             exchange.claim.use(constraint.memory)
         ready = await _make_ready(
             served, exchange.request, client, system, generation, constraint, model, sent

@@ -1,6 +1,6 @@
-"""Owns what --log-prompts and --log-prompts-dir show of prompts. Without them no prompt reaches a log.
+"""Writes prompts to the log and to files for --log-prompts and --log-prompts-dir. Without them no prompt is logged.
 
-Runs on the event loop; files are written by a thread of theirs.
+Runs on the event loop; a thread of its own writes the files.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from llamad.protocol.row_ids import without_rows
 
 log = logging.getLogger("llamad.prompts")
 
-# Of a prompt in the log, in tokens and in characters: tokenizers' pieces are a few characters long.
+# The longest prompt in the log, in tokens and in characters; the pieces of tokenizers are a few characters long.
 TOKENS_MAX = 4096
 CHARS_MAX = 4096
 
 
 def show(service: Service, model: Model, request_id: str, prompts: Iterable[bytes]) -> None:
-    """Write the prompts to the log and to files, if the flags say so. They are token ids, with the system prompt's."""
+    """Write the prompts to the log and to files, if the flags say so. They are token ids, which include the system
+    prompt."""
     if not service.settings.log_prompts and service.prompt_files is None:
         return
     for tokens in prompts:

@@ -1,6 +1,6 @@
-"""Owns where a job's answer goes: to its client, or into a kept stream that its client and later ones read.
+"""Sends a job's response to its client, or writes it into a kept stream that its client and later ones read.
 
-Runs on the event loop. Must not know what the answer says.
+Runs on the event loop. Must not know what the response contains.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class ResponseWriter:
         self._kept: KeptStream | None = None
 
     def keep(self, kept: KeptStream, headers: Headers) -> None:
-        """From now on the client is the first reader of this stream, and may leave."""
+        """Make the client the first reader of this stream. It may disconnect."""
         self._kept = kept
         kept.attach(self.exchange, 0, headers)
 
@@ -33,7 +33,7 @@ class ResponseWriter:
 
     @property
     def closed(self) -> bool:
-        """Nothing that is written reaches anyone."""
+        """Whether nobody can receive what is written."""
         return self.exchange.closed if self._kept is None else self._kept.is_ended
 
     @property
@@ -53,7 +53,7 @@ class ResponseWriter:
             self._kept.append(data)
 
     def end(self, data: bytes = b"") -> None:
-        """The stream is complete, with this as its last piece."""
+        """Complete the stream; `data` is its last piece."""
         if self._kept is None:
             self.exchange.end(data)
         else:
@@ -61,7 +61,7 @@ class ResponseWriter:
             self._kept.end()
 
     def fail(self, last: bytes, refusal: Response) -> None:
-        """End with an error: a stream that has begun with `last`, else `refusal`."""
+        """End with an error: with `last` if the stream has begun, else with `refusal`."""
         exchange, is_refused = self.exchange, not self.begun and not self.exchange.closed
         if is_refused:
             exchange.send(refusal)
@@ -72,7 +72,7 @@ class ResponseWriter:
             self._kept.discard()
 
     def cut_off(self, refusal: Response) -> None:
-        """After an exception: what was written may not be whole."""
+        """End after an exception, when the data written so far may be incomplete."""
         self.exchange.fail(refusal)
         if self._kept is not None:
             self._kept.discard()

@@ -1,4 +1,4 @@
-"""Makes the engine's tasks of a job: one for each completion of each prompt. Runs on the event loop."""
+"""Makes the engine's tasks of a job, one for each completion of each prompt. Runs on the event loop."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from llamad.protocol.row_ids import without_rows
 
 
 class TaskMaker:
-    """What the tasks of one request share is made once. The job sets what follows from its own answer."""
+    """Makes what the tasks of a request share only once. The job sets the attributes that depend on its response."""
 
     def __init__(
         self,
@@ -48,13 +48,13 @@ class TaskMaker:
         self._sets = [adapter_set(served.host.adapters, uses, tokens) for tokens in ready.tokens]
         self.bias = options.biases(g, served.eog_tokens(), model.suppressed_tokens)
         self.answer_bytes_max = 0  # of each task; 0: no limit
-        self.is_streamed = False  # an event per token
+        self.is_streamed = False  # whether there is an event per token
         self.has_markers = False
         self.has_prompt_probs = False
         self.has_progress = False
 
     def make(self, index: int, engine: EngineClient) -> Task:
-        """Return the task of one completion. They must be made in their order: those of one prompt form a group."""
+        """Return the task of one completion. Tasks must be made in order, because those of one prompt form a group."""
         ready, g = self._ready, self._generation
         i_prompt, i_completion = divmod(index, g.n)
         if g.n > 1 and i_completion == 0:
@@ -84,7 +84,7 @@ class TaskMaker:
         )
 
     def _penalty(self, i_prompt: int) -> bytes | None:
-        """Return what the penalties see: what the request says, or the prompt's text."""
+        """Return the tokens that the penalties apply to: those that the request gives, or the text of the prompt."""
         if self._generation.penalty_prompt is not None:
             return bytes(self._generation.penalty_prompt)
         has_rows = self._ready.rows and self._ready.rows[i_prompt]

@@ -1,7 +1,7 @@
-"""Owns the reasoning budget: reasoning that has used it up, or that the client ends, is cut, and the answer follows.
+"""The reasoning budget: reasoning that has used it up, or that the client ends, is cut, and the answer follows.
 
-Runs on the event loop. The engine cannot be given text to write, so the task is aborted and another one submitted. Its
-prompt is the old prompt, the text so far and the end of the reasoning; all but the last tokens are still cached.
+Runs on the event loop. The engine cannot be given text to write, so the task is aborted and another one is submitted.
+Its prompt is the old prompt, the text so far and the end of the reasoning; all but the last tokens are still cached.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Budget(msgspec.Struct):
     n_tokens: int  # -1: no limit
     opens: bytes
     ends: bytes
-    is_open: bool  # by the prompt
+    is_open: bool  # whether the prompt opens the reasoning
     forced: str
     rest: ConstraintSource | None = None  # the constraint after the reasoning; None: the task's own
     constraint: Constraint | None = None  # `rest`, compiled
@@ -63,12 +63,12 @@ async def _compiled(
 
 
 def watched(budget: Budget, part: CompletionPart, task: Task) -> Watched:
-    """The sink of a part's task, for Job.watch."""
+    """Return the sink of a part's task, for Job.watch."""
     return Watched(part, task, budget)
 
 
 class Watched:
-    """The sink of a part's first task; passes its events on until the budget is used up."""
+    """The sink of a part's first task. It passes its events on until the budget is used up."""
 
     def __init__(self, part: CompletionPart, task: Task, budget: Budget) -> None:
         self._part = part
@@ -76,12 +76,13 @@ class Watched:
         self._budget = budget
         self._tokens = array("i")
         self._n_thought = 0
-        self._seen = b""  # before the reasoning: all text; in it: a possible start of its end
+        # Before the reasoning: all text; within it: a possible start of the text that ends it.
+        self._seen = b""
         self._is_open = budget.is_open
         self._is_over = False
         self._is_cut = False
-        self._is_told = False  # to end
-        self._times = (0, 0, 0)  # of the last text
+        self._is_ended_by_client = False  # whether the client has ended the reasoning
+        self._times = (0, 0, 0)  # the times of the last text
 
     def on_admitted(self, slot: int, n_cached: int, t_us: int) -> None:
         self._part.on_admitted(slot, n_cached, t_us)
@@ -104,10 +105,10 @@ class Watched:
             self._cut()
 
     def end_thinking(self) -> None:
-        """Cut the reasoning now, or with its first text. Without any, nothing changes."""
+        """Cut the reasoning now, or at its first text. Does nothing if there is no reasoning."""
         if self._is_cut or self._is_over or not self._is_open:
             return
-        self._is_told = True
+        self._is_ended_by_client = True
         if self._tokens and not self._is_ending:
             self._cut()
 
@@ -127,7 +128,7 @@ class Watched:
             self._is_over = True
             return False
         self._seen = self._seen[-len(budget.ends) + 1 :] if len(budget.ends) > 1 else b""
-        is_used_up = self._is_told or 0 <= budget.n_tokens <= self._n_thought
+        is_used_up = self._is_ended_by_client or 0 <= budget.n_tokens <= self._n_thought
         return is_used_up and not self._is_ending
 
     @property
@@ -160,7 +161,7 @@ class Watched:
         part.task_id = job.engine.submit(
             msgspec.structs.replace(
                 task,
-                # It has already waited in the queue.
+                # Its priority is higher, because it has already waited in the queue.
                 context=msgspec.structs.replace(task.context, priority=task.context.priority + 1),
                 prompt=prompt,
                 options=msgspec.structs.replace(options, n_predict=n_left),
@@ -187,7 +188,7 @@ class Watched:
 
 
 class Rest:
-    """The sink of the second task; adds the counts and times of the first."""
+    """The sink of the second task. It adds the counts and times of the first."""
 
     def __init__(self, part: CompletionPart, n_before: int, prompt_us: int, predict_us: int) -> None:
         self._part = part
@@ -202,7 +203,7 @@ class Rest:
         pass  # never requested
 
     def on_progress(self, n_processed: int, prompt_us: int) -> None:
-        pass  # the client has heard of the prompt
+        pass  # the client already got the progress of the prompt
 
     def on_text(self, text: TextEvent) -> None:
         spent = (

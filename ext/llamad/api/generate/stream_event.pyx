@@ -1,5 +1,5 @@
-# Owns: the bytes of server-sent events, for every dialect. Runs on the event loop. Most events are a piece of text in a
-# frame that is the same for a whole stream; those are written here without creating any object but the result.
+# Writes server-sent events, for every dialect. Runs on the event loop. Most events are a piece of text in a frame that
+# is the same for a whole stream; those are written here without creating any object except the result.
 import msgspec
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE

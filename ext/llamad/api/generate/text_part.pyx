@@ -1,5 +1,5 @@
-# Owns: the way of a piece of text from the engine's event to the client's connection, which runs for every token of
-# every stream. Runs on the event loop. The endpoint decides what its events look like; stream_event writes them.
+# Passes a piece of text from the engine's event to the client's connection; this runs for every token of every stream.
+# Runs on the event loop. The endpoint decides what its events look like; stream_event writes them.
 from libc.stdint cimport int64_t
 from time import monotonic
 
@@ -9,12 +9,12 @@ from llamad.http.exchange cimport Exchange
 
 
 cdef class TextPart:
-    """The compiled base of Part, which handles every token. `frame` is set if an event contains nothing but text.
-    `held` are the last events if they had tokens but no text; see Part.hold()."""
+    """The compiled base class of CompletionPart, which handles every token. `frame` is set if an event contains nothing
+    but text. `held` has the last events if they had tokens but no text; see CompletionPart.hold()."""
 
     cdef public object job
     cdef public int64_t n_decoded
-    cdef public int64_t t_first_us  # of the first token
+    cdef public int64_t t_first_us  # when the first token was decoded
     cdef public int64_t t_last_us
     cdef public TextFrame frame
     cdef public list held
@@ -25,7 +25,7 @@ cdef class TextPart:
         cdef Exchange exchange
         cdef int64_t n_new
         if self.n_decoded == 0:
-            # Without streaming, many tokens arrive in one event: the first one was decoded when decoding began.
+            # Without streaming, many tokens arrive in one event; the first one was decoded when decoding began.
             self.n_decoded = 1
             self.t_first_us = self.t_last_us = text.t_us - text.predict_us
             metrics.first_token_seconds.observe(<double>self.t_last_us / 1e6 - job.exchange.request.t_start)
