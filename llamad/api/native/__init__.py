@@ -1,1 +1,1 @@
-"""llama-server's own endpoints."""
+"""The endpoints that are llama-server's own."""

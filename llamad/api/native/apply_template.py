@@ -1,4 +1,4 @@
-"""Owns POST /apply-template: renders a chat's messages to a prompt. Runs on the event loop."""
+"""POST /apply-template: renders a chat's messages to a prompt. Runs on the event loop."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from llamad.http.request import Response
 def apply_template(served: ServedModel, exchange: Exchange) -> None:
     """POST /apply-template."""
 
-    def answer(chat: Chat) -> None:
+    def send(chat: Chat) -> None:
         exchange.send(
             Response(
                 200,
@@ -31,5 +31,5 @@ def apply_template(served: ServedModel, exchange: Exchange) -> None:
     n_bytes = len(exchange.request.body)
     read = partial(served.defaults.decode, ChatRequest)
     with_body(
-        served.service, exchange, read, lambda request: with_chat(served, exchange, request, n_bytes, answer)
+        served.service, exchange, read, lambda request: with_chat(served, exchange, request, n_bytes, send)
     )

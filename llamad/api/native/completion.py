@@ -1,4 +1,4 @@
-"""Owns POST /completion: llama-server's own dialect, complete or streamed.
+"""POST /completion: llama-server's own dialect, complete or streamed.
 
 Runs on the event loop. job.py runs the request.
 """
@@ -77,7 +77,7 @@ class Plain:
         return b""
 
     def whole(self, job: Job) -> bytes:
-        # One after the other, so that large options exist only once as Python objects.
+        # They are encoded one after the other, so that large options exist only once as Python objects.
         finals = [msgspec.Raw(_encode(final_json(part))) for part in job.parts]
         return bytes(finals[0]) if len(finals) == 1 else _encode(finals)
 
@@ -102,11 +102,11 @@ def _start(served: ServedModel, exchange: Exchange, request: CompletionRequest) 
     model, engine = served.ready()
     constraint = constraints.parse(request, served.constraint)
     sent, prompts = request.system_prompt, request.prompt
-    request.prompt = None  # free it: the options live longer
+    request.prompt = None  # freed, because the options live longer
     job = Job(served, exchange, request, constraint, model, engine, PLAIN)
     job.memory.keep_only(0)
     if sent is not None and prompts in (None, ("",)):
-        # Only sets the system prompt: it is prefilled, and nothing is generated.
+        # The request only sets the system prompt: it is prefilled, and nothing is generated.
         prompts, request.n_predict = Prompts(("",)), 0
         if not sent.prompt:
             served.key_states.set_system(exchange.request.key_name, sent)

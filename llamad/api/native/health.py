@@ -1,4 +1,4 @@
-"""Owns GET /health.
+"""GET /health.
 
 Runs on the event loop and answers from what the engine has published; never waits for the engine.
 """
@@ -16,7 +16,7 @@ from llamad.http.exchange import Exchange
 from llamad.http.request import Response
 from llamad.models.host import State
 
-_READY = State.READY  # read on every request; an Enum lookup is slow
+_READY = State.READY  # it is read on every request, and an Enum lookup is slow
 _LOADING = (State.LOADING, State.RESTARTING)
 
 
@@ -26,8 +26,8 @@ def _send(exchange: Exchange, value: object, error: ApiError | None = None) -> N
 
 
 def handle(served: ServedModel, exchange: Exchange) -> None:
-    """GET /health: 200 while requests are accepted, even if every slot is busy; with ?live whenever this process
-    answers: to restart it would not load or drain any faster."""
+    """GET /health: 200 while requests are accepted, even if every slot is busy. With ?live it is 200 whenever this
+    process answers, because a restart would not make loading or draining faster."""
     host, query = served.host, exchange.request.query
     if "live" in query:
         exchange.send(Response(200, b'{"status":"live"}'))
@@ -71,7 +71,7 @@ def _send_state(exchange: Exchange, body: dict[str, Any]) -> None:
 
 
 def _n_idle(served: ServedModel) -> int:
-    """Idle slots. A model for embeddings only has no slots: its requests count instead."""
+    """Return the number of idle slots. A model for embeddings only has no slots; its requests count instead."""
     engine, embedder = served.host.engine, served.host.embedder
     if engine is not None:
         return engine.n_idle()

@@ -1,6 +1,6 @@
-"""Owns POST /infill: text between a prefix and a suffix.
+"""POST /infill: generates the text between a prefix and a suffix.
 
-Runs on the event loop; long texts are tokenized by a worker (prepare.py). The response is /completion's.
+Runs on the event loop; a worker tokenizes long texts (prepare.py). The format of the response is that of /completion.
 """
 
 from __future__ import annotations
@@ -57,15 +57,16 @@ def _start(served: ServedModel, exchange: Exchange, request: InfillRequest) -> N
 
 
 def _taken(request: InfillRequest, settings: ModelSettings, n_ctx: int) -> Infill:
-    """Moves the texts out of the request, whose options live longer.
+    """Move the texts out of the request, whose options live longer.
 
-    Of an array longer than the context only the end, or the beginning, can be kept: the rest is never looked at."""
+    Only the end or the beginning of an array that is longer than the context can be kept, so the rest is never read.
+    """
     before, after = _side(request.input_prefix, "input_prefix"), _side(request.input_suffix, "input_suffix")
     prompt = Infill(
         settings,
         before if isinstance(before, str) else before[-n_ctx:],
         after if isinstance(after, str) else after[:n_ctx],
-        request.input_extra[-n_ctx:],  # each has at least one token
+        request.input_extra[-n_ctx:],  # each of them has at least one token
         text_alone(request.prompt, "prompt"),
         request.n_predict,
     )

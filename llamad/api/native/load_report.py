@@ -1,4 +1,4 @@
-"""Owns GET /v1/loads: how busy the models are, for gateways that spread requests over servers, in SGLang's form.
+"""GET /v1/loads: how busy the models are, in SGLang's format, for gateways that distribute requests over servers.
 
 Runs on the event loop and answers from what the engine has published; never waits for the engine.
 """
@@ -16,20 +16,21 @@ from llamad.http.request import Response
 
 
 class Load(msgspec.Struct):
-    """Of one model. SGLang lists one for each data-parallel rank; here the rank is always 0."""
+    """The load of one model. SGLang lists one for each data-parallel rank; here the rank is always 0."""
 
     model: str
     num_running_reqs: int
     num_waiting_reqs: int
     num_total_reqs: int
     num_free_slots: int
-    max_running_requests: int  # slots
-    utilization: float  # the busy share of them
-    num_used_tokens: int  # in the KV cache, of running requests
-    num_cached_tokens: int  # likewise, of idle slots: a request with this prefix need not compute them
+    max_running_requests: int  # the number of slots
+    utilization: float  # the share of slots that are busy
+    num_used_tokens: int  # tokens of running requests in the KV cache
+    # Tokens of idle slots in the KV cache; a request with this prefix need not compute them.
+    num_cached_tokens: int
     max_total_num_tokens: int
-    token_usage: float  # the used share of them
-    cache_hit_rate: float  # of all prompt tokens since the start
+    token_usage: float  # the share of tokens that are used
+    cache_hit_rate: float  # the share of all prompt tokens since the start that were cached
     dp_rank: int = 0
 
 
@@ -51,7 +52,7 @@ class Loads(msgspec.Struct):
 
 
 def load_of(served: ServedModel) -> Load:
-    """Raises ApiError if there is no model."""
+    """Return the load of a model. Raises ApiError if it is not ready."""
     model, engine, embedder = served.loaded(), served.host.engine, served.host.embedder
     n_slots = served.settings.n_parallel
     if engine is not None:
@@ -60,7 +61,7 @@ def load_of(served: ServedModel) -> Load:
         n_used = sum(slot.n_tokens for slot in slots if slot.is_busy)
         n_cached = sum(slot.n_tokens for slot in slots if not slot.is_busy)
         n_reused, n_computed = stats["n_reused"], stats["n_prompt_tokens"]
-    else:  # a model for embeddings only has no slots: its requests count instead
+    else:  # a model for embeddings only has no slots; its requests count instead
         n_jobs = embedder.n_jobs if embedder is not None else 0
         n_running, n_waiting = min(n_jobs, n_slots), max(0, n_jobs - n_slots)
         n_free = n_slots - n_running
@@ -77,7 +78,7 @@ def load_of(served: ServedModel) -> Load:
         num_used_tokens=n_used,
         num_cached_tokens=n_cached,
         max_total_num_tokens=model.n_ctx,
-        # Slots that share a prefix hold it once and count it twice.
+        # A prefix that slots share is held once but counted for each of them.
         token_usage=min(1.0, n_used / model.n_ctx),
         cache_hit_rate=n_reused / max(1, n_reused + n_computed),
     )

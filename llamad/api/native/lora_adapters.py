@@ -1,4 +1,4 @@
-"""Owns GET and POST /lora-adapters: the adapters of the model, and their scales for a key's requests that name none.
+"""GET and POST /lora-adapters: the adapters of the model, and their scales for a key's requests that name none.
 
 Runs on the event loop.
 """
@@ -37,7 +37,7 @@ def _json(adapter: Adapter, scale: float, model: Model) -> dict[str, Any]:
 
 
 def listing(served: ServedModel, exchange: Exchange) -> None:
-    """GET /lora-adapters: with the scales of the request's key."""
+    """GET /lora-adapters: list the adapters with the scales of the request's key."""
     model, adapters = served.loaded(), served.host.adapters
     scales = adapters.scales(served.key_states.scales(exchange.request.key_name))
     entries = [_json(one, scales[one.info.id], model) for one in adapters.list()]
@@ -45,7 +45,7 @@ def listing(served: ServedModel, exchange: Exchange) -> None:
 
 
 def change(served: ServedModel, exchange: Exchange) -> None:
-    """POST /lora-adapters: for the key's requests from the next one on. Running ones keep what they began with."""
+    """POST /lora-adapters: set the scales for later requests of the key. Running requests keep the old ones."""
     served.loaded()
     try:
         sent = msgspec.json.decode(exchange.request.body)

@@ -1,6 +1,6 @@
-"""Owns POST /v1/load_lora_adapter and /v1/unload_lora_adapter, vLLM's: adapters by name while the server runs.
+"""POST /v1/load_lora_adapter and /v1/unload_lora_adapter, as in vLLM: load adapters by name while the server runs.
 
-Event loop; the engine checks and opens the file. Off unless --lora-load-path names a folder.
+Runs on the event loop; the engine checks and opens the file. Off unless --lora-load-path names a folder.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The table of all metrics but histograms: name, kind, help, and where the value comes from.
+"""The table of all metrics except histograms: name, kind, help text, and the source of the value.
 
-Pure data over a model's Snapshot, or over the Service; prometheus.py writes it, and adds a model's label. A source
-returns a number, or one for each set of labels.
+Pure data over a model's Snapshot, or over the Service; prometheus.py writes it, and adds the label of the model. A
+source returns a number, or a number for each set of labels.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ S = TypeVar("S", contravariant=True)
 
 
 class Snapshot:
-    """What one scrape reads of a model. The engine's counters are read once."""
+    """What a scrape reads of one model. The engine's counters are read once."""
 
     def __init__(self, served: ServedModel) -> None:
         self.served = served
@@ -58,12 +58,12 @@ class Snapshot:
         return self.stats[name] / 1e6
 
     def n_cached(self, *, only_running: bool = False) -> int:
-        """Return the tokens in slots. Those of a prefix that slots share count for each of them."""
+        """Return the number of tokens in slots. Those of a prefix that slots share count for each of them."""
         return sum(slot.n_tokens for slot in self.slots if slot.is_busy or not only_running)
 
     def adapters_in_use(self) -> dict[Labels, float]:
-        """Return the adapters of requests in vLLM's form, which endpoint pickers read. The value is the time, so that
-        of two such lines the newer one counts."""
+        """Return the adapters of requests in vLLM's format, which endpoint pickers read. The value is the time, so that
+        the newer of two such lines counts."""
         names = {one.info.id: one.file.name for one in self.host.adapters.list() if one.file.name}
         if not names:
             return {}
@@ -106,7 +106,7 @@ class Metric(NamedTuple, Generic[S]):
 
 
 class ModelSection(NamedTuple):
-    """Metrics of each model that fulfils one condition."""
+    """Metrics of each model for which a condition holds."""
 
     is_there: Callable[[ServedModel], bool]
     metrics: tuple[Metric[Snapshot], ...]
@@ -127,17 +127,17 @@ def gauge(name: str, help: str, read: Callable[[S], Value]) -> Metric[S]:
 
 
 def stat(name: str) -> Callable[[Snapshot], Value]:
-    """The engine's counter of this name."""
+    """Return the source that reads the engine's counter of this name."""
     return lambda one: one.stats[name]
 
 
 def seconds(name: str) -> Callable[[Snapshot], Value]:
-    """The engine's counter of microseconds of this name, in seconds."""
+    """Return the source that reads the engine's counter of microseconds of this name, in seconds."""
     return lambda one: one.seconds(name)
 
 
 def at(path: str) -> Callable[[Any], Value]:
-    """The attribute of a snapshot, or of the service, that the path names."""
+    """Return the source that reads an attribute of a snapshot, or of the service, by its path."""
     return attrgetter(path)
 
 
@@ -202,7 +202,7 @@ ENGINE = ModelSection(
         counter("llamacpp:tokens_predicted_seconds_total", "Time spent generating.", seconds("predict_us")),
         counter("llamacpp:n_decode_total", "Number of llama_decode() calls.", stat("n_decodes")),
         counter("llamacpp:n_tokens_max", "Largest observed sequence length.", stat("n_tokens_max")),
-        # Of speculative decoding, which llamad does not have: always 0.
+        # Metrics of speculative decoding, which llamad does not have; they are always 0.
         counter("llamacpp:spec_decode_num_draft_tokens_total", "Draft tokens generated.", nothing),
         counter("llamacpp:spec_decode_num_accepted_tokens_total", "Draft tokens accepted.", nothing),
         counter("llamacpp:spec_decode_num_drafts_total", "Drafts verified.", nothing),

@@ -1,4 +1,4 @@
-"""Owns GET /models and /v1/models: the models that this server has, in OpenAI's form, Ollama's beside it, or
+"""GET /models and /v1/models: the models that this server has, in OpenAI's format with Ollama's beside it, or in
 Anthropic's for its client.
 
 Runs on the event loop. Answers while the model is still loading, without its metadata.
@@ -56,9 +56,9 @@ def _model_json(served: ServedModel, name: str) -> dict[str, Any]:
 
 
 def _ollama_json(served: ServedModel, name: str) -> dict[str, Any]:
-    """Ollama's form, as llama-server lists it, with what is known."""
+    """Return a model in Ollama's format, as llama-server lists it, with what is known."""
     model = served.host.model
-    family, size, ftype = ("", "", "")  # while it loads
+    family, size, ftype = ("", "", "")  # empty while the model is loading
     if model is not None:
         family, size, ftype = model.info.arch, _short(model.info.n_params), model.info.ftype
     embeds = served.host.engine is None and model is not None
@@ -87,7 +87,7 @@ def _ollama_json(served: ServedModel, name: str) -> dict[str, Any]:
 
 
 def _short(n: int) -> str:
-    """A number of parameters as Ollama writes it."""
+    """Return a number of parameters as Ollama writes it."""
     for unit, letter, digits in ((10**9, "B", 1), (10**6, "M", 2), (10**3, "K", 0)):
         if n >= unit:
             return f"{n / unit:.{digits}f}{letter}"
@@ -103,7 +103,7 @@ def _stamp(seconds: int) -> str:
 
 
 def _adapters_json(served: ServedModel, name: str) -> list[dict[str, Any]]:
-    """Adapters that can be asked for as models."""
+    """Return the adapters that clients can request as models."""
     base = _model_json(served, name)
     named = [one for one in served.host.adapters.list() if one.file.name]
     return [
@@ -113,7 +113,7 @@ def _adapters_json(served: ServedModel, name: str) -> list[dict[str, Any]]:
 
 
 def listing(models: ModelTable, exchange: Exchange) -> None:
-    """GET /models and /v1/models: the models, and their adapters that have names."""
+    """GET /models and /v1/models: list the models, and those of their adapters that have names."""
     named = [(one, one.name_for(exchange.request)) for one in models]
     listed: dict[str, Any]
     if is_anthropic(exchange.request):
@@ -131,17 +131,17 @@ def listing(models: ModelTable, exchange: Exchange) -> None:
 
 def handle(models: ModelTable, exchange: Exchange) -> None:
     """GET /models/{id_model} and /v1/models/{id_model}."""
-    wanted = exchange.request.params["id_model"]
+    id_model = exchange.request.params["id_model"]
     is_other = is_anthropic(exchange.request)
     form = _anthropic_json if is_other else _model_json
     named = [(one, one.name_for(exchange.request)) for one in models]
     for one, name in named:
-        if wanted == name or wanted in one.settings.aliases:
+        if id_model == name or id_model in one.settings.aliases:
             exchange.send(Response(200, msgspec.json.encode(form(one, name))))
             return
         for entry in () if is_other else _adapters_json(one, name):
-            if wanted == entry["id"]:
+            if id_model == entry["id"]:
                 exchange.send(Response(200, msgspec.json.encode(entry)))
                 return
     known = ", ".join(f'"{name}"' for _, name in named)
-    raise ApiError(404, f'model "{wanted}" not found; this server has {known}')
+    raise ApiError(404, f'model "{id_model}" not found; this server has {known}')

@@ -1,7 +1,7 @@
-"""Owns the fields that /completion and /infill share beside the options: other names of options, and what of a chat's
-fields they cannot do.
+"""The fields that /completion and /infill share besides the options: other names of options, and the fields of chats
+that they do not support.
 
-Pure data, read on the event loop. Must not know how an answer looks.
+Pure data, read on the event loop. Must not know what a response looks like.
 """
 
 from __future__ import annotations
@@ -43,5 +43,6 @@ class NativeRequest(GenerationRequest, kw_only=True):
 
 
 def _many(logprobs: float) -> int:
-    """How many tokens to tell: a number, as in OpenAI's completions, or one if it is true, as in its chats."""
+    """Return for how many tokens to show logprobs: a number, as in OpenAI's completions, or 1 for true, as in its
+    chats."""
     return int(logprobs) if isinstance(logprobs, bool) else checks.whole("logprobs", logprobs, 0, INT32_MAX)

@@ -1,4 +1,4 @@
-"""Owns GET /metrics: the table of metrics and the histograms in Prometheus's text format.
+"""GET /metrics: the table of metrics and the histograms in Prometheus's text format.
 
 Runs on the event loop; reads the engine's counters without waiting for it. If there are several models, the lines about
 one have its name as a label.
@@ -29,7 +29,8 @@ def _head(name: str, help: str, kind: str) -> list[str]:
 
 
 def _lines(metric: Metric[Any], values: Iterable[tuple[Labels, Value]]) -> list[str]:
-    """Return a metric's lines, with the values of each model under its labels; none if it is a gauge without values."""
+    """Return a metric's lines, with the values of each model under its labels; there are none if it is a gauge without
+    values."""
     lines: list[str] = []
     for model, value in values:
         for labels, one in (value if isinstance(value, Mapping) else {(): value}).items():

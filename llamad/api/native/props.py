@@ -1,4 +1,4 @@
-"""Owns /props: the server's settings and defaults.
+"""/props: the server's settings and defaults.
 
 Runs on the event loop; never waits for the engine.
 """
@@ -23,11 +23,11 @@ from llamad.http.request import Response
 from llamad.models.host import State
 from llamad.options.values import SystemPrompt
 
-_READY = State.READY  # read on every request; an Enum lookup is slow
+_READY = State.READY  # it is read on every request, and an Enum lookup is slow
 
 
 def handle(served: ServedModel, exchange: Exchange) -> None:
-    """GET /props: public, so it shows nothing of running requests; the operator's texts and paths need a key."""
+    """GET /props. It is public, so it shows nothing of running requests; the operator's texts and paths need a key."""
     request = exchange.request
     if served.host.state is not _READY:
         raise served.not_ready_for(request)
@@ -56,7 +56,7 @@ def handle(served: ServedModel, exchange: Exchange) -> None:
         },
         "media_marker": MARKER if media is not None else "",
         "ui": flags.ui,
-        # What llamad does not have: settings of its page, a proxy for it, idle models that are unloaded.
+        # What llamad does not have: settings of its page, a proxy for it, unloading of idle models.
         "ui_settings": {},
         "cors_proxy_enabled": False,
         "is_sleeping": False,
@@ -87,7 +87,7 @@ class Properties(msgspec.Struct):
 
 
 def set_props(served: ServedModel, exchange: Exchange) -> None:
-    """POST /props: set the system prompt of the requests to come, of this key."""
+    """POST /props: set the system prompt for later requests of this key."""
     if not served.service.settings.endpoint_props:
         raise ApiError(
             501, "This server does not support changing global properties. Start it with `--props`"

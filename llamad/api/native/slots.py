@@ -1,4 +1,4 @@
-"""Owns GET /slots: what each slot is doing, and the JSON of a slot, which /health and /props show as well.
+"""GET /slots: what each slot is doing, and the JSON of a slot, which /health and /props show as well.
 
 Runs on the event loop and answers from what the engine has published; never waits for the engine.
 """
@@ -24,7 +24,7 @@ from llamad.http.request import Request, Response
 from llamad.options.table import Options
 from llamad.protocol.row_ids import without_rows
 
-# Tokens in all slots whose text is encoded at once.
+# The most tokens in all slots whose text is encoded in one turn of the event loop.
 TOKENS_INLINE_MAX = 16384
 
 
@@ -46,8 +46,8 @@ def _next_token(
 
 
 def _as_defaults(params: dict[str, Any]) -> dict[str, Any]:
-    """The server's options as llama-server's documents show them where no request has any: a random seed is the largest
-    number, and `stream` is true."""
+    """Return the server's options as in llama-server's documentation, when there is no request: a random seed is the
+    largest number, and `stream` is true."""
     seed = params["seed"]
     return {**params, "seed": seed if 0 <= seed < UINT32_MAX else UINT32_MAX, "stream": True}
 
@@ -82,11 +82,11 @@ def slot_json(
     *,
     shows_text: bool = True,
 ) -> dict[str, Any]:
-    """Return a slot in llama-server's present form, with the flat fields of older versions: its task, or the server's
-    options and how its last task ended. Without its text it has the server's own options: stop strings, grammars and
-    biases would reveal something of the prompt, too."""
-    told = part if shows_text else None
-    params = _params(served, generation if shows_text else served.defaults.options, told)
+    """Return a slot in llama-server's current format, with the flat fields of older versions: its task, or the server's
+    options and how its last task ended. Without `shows_text` it has the server's own options, because stop strings,
+    grammars and biases would also reveal something about the prompt."""
+    shown = part if shows_text else None
+    params = _params(served, generation if shows_text else served.defaults.options, shown)
     if part is None:
         params = _as_defaults(params)
     task_id = -1 if part is None else part.task_id
@@ -109,13 +109,14 @@ def slot_json(
         "n_prompt_tokens_processed": counts.n_processed,
         "n_prompt_tokens_cache": counts.n_cached,
         "params": params,
-        "prompt": "" if told is None else _prompt(served, told),
+        "prompt": "" if shown is None else _prompt(served, shown),
         "next_token": _next_token(counts, n_remain, ended, has_next=has_next, shows_text=shows_text),
     }
 
 
 def _slots(served: ServedModel, request: Request) -> Iterator[msgspec.Raw]:
-    """The JSON of each slot, as the request's key may see it: only state and numbers of another key's task."""
+    """Yield the JSON of each slot as the request's key may see it: only state and numbers if the task belongs to
+    another key."""
     _, engine = served.ready()
     busy = {running.slot: running.sink for running in engine.tasks.values() if running.slot >= 0}
     idle = served.defaults.options
@@ -133,8 +134,8 @@ def _slots(served: ServedModel, request: Request) -> Iterator[msgspec.Raw]:
 
 
 def with_slots(served: ServedModel, exchange: Exchange, send: Callable[[list[msgspec.Raw]], None]) -> None:
-    """Call `send` with the JSON of all slots: now, or, if their prompts are long, slot by slot, so that others have
-    their turns in between."""
+    """Call `send` with the JSON of all slots: now, or, if their prompts are long, slot by slot, so that other requests
+    are served in between."""
     _, engine = served.ready()
     slots = _slots(served, exchange.request)
     if sum(counts.n_tokens for counts in engine.slots()) <= TOKENS_INLINE_MAX:
@@ -144,11 +145,11 @@ def with_slots(served: ServedModel, exchange: Exchange, send: Callable[[list[msg
 
 
 async def _collect(slots: Iterator[msgspec.Raw], send: Callable[[list[msgspec.Raw]], None]) -> None:
-    found = []
+    entries = []
     for slot in slots:
-        found.append(slot)
+        entries.append(slot)
         await asyncio.sleep(0)
-    send(found)
+    send(entries)
 
 
 def listing(served: ServedModel, exchange: Exchange) -> None:
@@ -158,4 +159,4 @@ def listing(served: ServedModel, exchange: Exchange) -> None:
     _, engine = served.ready()
     if exchange.request.query.get("fail_on_no_slot", "0") not in ("", "0") and engine.n_idle() == 0:
         raise ApiError(503, "no slot available")
-    with_slots(served, exchange, lambda found: exchange.send(Response(200, msgspec.json.encode(found))))
+    with_slots(served, exchange, lambda entries: exchange.send(Response(200, msgspec.json.encode(entries))))

@@ -1,7 +1,7 @@
-"""Owns the endpoints of resumable streams: read on, look up, stop.
+"""The endpoints of resumable streams: read on, look up, stop.
 
-Runs on the event loop. The streams are written by api/generate/job.py and kept by api/service/kept_streams.py. Another
-key's streams are as if they were not there.
+Runs on the event loop. api/generate/job.py writes the streams, and api/service/kept_streams.py keeps them. A key cannot
+see the streams of another key.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from llamad.http.request import Request, Response
 OFFSET_DIGITS_MAX = 18
 PARTS_MAX = 4
 IDS_MAX = 10_000
-# Each event is written to all of them in one turn of the event loop.
+# Each event is written to all readers of a stream in one turn of the event loop.
 READERS_MAX = 64
 
 _encode = msgspec.json.Encoder().encode
@@ -41,7 +41,7 @@ _LOOKUP = Body(LookupRequest)
 
 
 def read_on(service: Service, exchange: Exchange) -> None:
-    """GET /v1/stream?conv_id=&from=: the stream's bytes from this offset on, then what comes."""
+    """GET /v1/stream?conv_id=&from=: send the bytes of the stream from this offset on, and what follows."""
     request = exchange.request
     offset = _offset(request.query.get("from", ""))
     stream = service.kept_streams.find(request.key_name, _conversation(request))
@@ -60,12 +60,12 @@ def read_on(service: Service, exchange: Exchange) -> None:
 
 
 def look_up(service: Service, exchange: Exchange) -> None:
-    """POST /v1/streams/lookup: which of these conversations have a stream. There is no list of all."""
+    """POST /v1/streams/lookup: list which of these conversations have a stream. There is no list of all."""
     with_body(service, exchange, _asked, partial(_look_up, service, exchange))
 
 
 def _asked(body: bytes | memoryview) -> dict[str, int]:
-    """The ids, and where each stands among them. A worker's, if they are many."""
+    """Return the ids and the position of each. Runs in a worker if they are many."""
     ids = _LOOKUP.decode(body).conversation_ids
     if len(ids) > IDS_MAX:
         raise bad(f'"conversation_ids" may have at most {IDS_MAX} entries, not {len(ids)}')
@@ -74,19 +74,19 @@ def _asked(body: bytes | memoryview) -> dict[str, int]:
 
 
 def _look_up(service: Service, exchange: Exchange, asked: dict[str, int]) -> None:
-    """Takes as long as there are streams, however many ids were sent."""
-    found: list[tuple[int, KeptStream]] = []
+    """Send the streams of these ids. The time depends on the number of streams, not on the number of ids."""
+    matches: list[tuple[int, KeptStream]] = []
     for stream in service.kept_streams.of_key(exchange.request.key_name):
         parts = stream.id.split("::", PARTS_MAX)
         for n in range(1, len(parts) + 1):  # an id may end in "::" and the name of a model
             place = asked.get("::".join(parts[:n]))
             if place is not None:
-                found.append((place, stream))
-    found.sort(key=itemgetter(0))
-    exchange.send(Response(200, _encode([_told(stream) for _, stream in found])))
+                matches.append((place, stream))
+    matches.sort(key=itemgetter(0))
+    exchange.send(Response(200, _encode([_stream_json(stream) for _, stream in matches])))
 
 
-def _told(stream: KeptStream) -> dict[str, Any]:
+def _stream_json(stream: KeptStream) -> dict[str, Any]:
     return {
         "conversation_id": stream.id,
         "is_done": stream.is_ended,
@@ -97,7 +97,7 @@ def _told(stream: KeptStream) -> dict[str, Any]:
 
 
 def stop(service: Service, exchange: Exchange) -> None:
-    """DELETE /v1/stream?conv_id=: stops the generation and drops the stream, if there is one."""
+    """DELETE /v1/stream?conv_id=: stop the generation and drop the stream, if there is one."""
     service.kept_streams.drop(exchange.request.key_name, _conversation(exchange.request))
     exchange.send(Response(204, content_type=""))
 

@@ -1,7 +1,7 @@
-"""Owns POST /tokenize and POST /detokenize.
+"""POST /tokenize and POST /detokenize.
 
-Short texts are tokenized by native threads; long ones, whose JSON takes time too, by a worker. Token ids are checked
-before llama.cpp sees them.
+Native threads tokenize short texts. A worker tokenizes long ones, because their JSON takes time, too. Token ids are
+checked before llama.cpp sees them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from llamad.protocol.model_info import Model
 from llamad.tokenizer import token_ids
 from llamad.tokenizer.piece_json import TooLarge, pieces_json
 
-# Characters or tokens whose JSON is encoded on the event loop: a millisecond at most.
+# The most characters or tokens whose JSON is encoded on the event loop; a millisecond at most.
 SHORT_MAX = 16384
 
 
@@ -56,21 +56,21 @@ def _tokenize(served: ServedModel, exchange: Exchange, request: TokenizeRequest)
         served.service.spawn(exchange, _in_worker(served, exchange, n_chars, work))
         return
     content = sent.encode("utf-8", "replace")
-    answer = partial(_send_tokens, served, exchange, model, request.with_pieces)
-    served.tokenizing().submit(content, request.add_special, request.parse_special, answer)
+    send = partial(_send_tokens, served, exchange, model, request.with_pieces)
+    served.tokenizing().submit(content, request.add_special, request.parse_special, send)
 
 
 def _send_tokens(
-    served: ServedModel, exchange: Exchange, model: Model, with_pieces: bool, found: bytes | None
+    served: ServedModel, exchange: Exchange, model: Model, with_pieces: bool, tokens: bytes | None
 ) -> None:
     try:
-        if found is None:
+        if tokens is None:
             raise ApiError(500, "The text could not be tokenized")
-        answer = _found_json(model, found, with_pieces, served.settings.answer_max_bytes)
+        body = _ids_json(model, tokens, with_pieces, served.settings.answer_max_bytes)
     except ApiError as error:
         exchange.send(error.response())
     else:
-        exchange.send(Response(200, answer))
+        exchange.send(Response(200, body))
 
 
 def _tokens_json(model: Model, request: TokenizeRequest, bytes_max: int) -> bytes:
@@ -84,21 +84,21 @@ def _tokens_json(model: Model, request: TokenizeRequest, bytes_max: int) -> byte
         if packed is None:
             raise bad('"content": an array may hold strings and token ids of the vocabulary only')
         parts.append(packed)
-    return _found_json(model, b"".join(parts), request.with_pieces, bytes_max)
+    return _ids_json(model, b"".join(parts), request.with_pieces, bytes_max)
 
 
-def _found_json(model: Model, found: bytes, with_pieces: bool, bytes_max: int) -> bytes:
+def _ids_json(model: Model, tokens: bytes, with_pieces: bool, bytes_max: int) -> bytes:
     try:
         if with_pieces:
-            return pieces_json(model.vocab, found, bytes_max)
-        answer = b'{"tokens":%b}' % token_ids.to_json(found)
-        if len(answer) > bytes_max:
+            return pieces_json(model.vocab, tokens, bytes_max)
+        body = b'{"tokens":%b}' % token_ids.to_json(tokens)
+        if len(body) > bytes_max:
             raise TooLarge
     except TooLarge:
         raise bad(
             f"The response would be larger than {bytes_max} bytes (--answer-max-bytes); send the text in parts"
         ) from None
-    return answer
+    return body
 
 
 def detokenize(served: ServedModel, exchange: Exchange) -> None:
