@@ -1,4 +1,4 @@
-"""Owns an answer as Anthropic's content blocks, streamed and complete.
+"""The output of a part as Anthropic's content blocks, streamed and complete.
 
 Runs on the event loop. chat/parsing decides which text is reasoning and which is a call.
 """
@@ -16,12 +16,12 @@ from llamad.chat.parsing import Delta
 
 
 def event(kind: str, **rest: Any) -> bytes:
-    """One event of a stream: its name is also its "type"."""
+    """Return an event of a stream, whose name is also its "type"."""
     return write_event({"type": kind, **rest}, kind.encode())
 
 
 class ContentBlocks:
-    """One part's answer so far. Blocks do not overlap: only the last may be open."""
+    """The output of one part so far. Blocks do not overlap: only the last may be open."""
 
     __slots__ = ("_frame", "_texts", "blocks", "chat", "is_open", "more", "n_calls", "parser", "thinking")
 
@@ -32,12 +32,13 @@ class ContentBlocks:
         self.blocks: list[dict[str, Any]] = []
         self.is_open = False
         self.n_calls = 0
-        self.more: dict[str, Any] = {}  # fields of every delta
-        self._texts: list[str] = []  # of the open block
-        self._frame: tuple[int, TextFrame] | None = None  # a text block's index, and its events' frame
+        self.more: dict[str, Any] = {}  # fields that every delta gets
+        self._texts: list[str] = []  # the texts of the open block
+        # The index of a text block, and the frame of its events.
+        self._frame: tuple[int, TextFrame] | None = None
 
     def take(self, deltas: list[Delta]) -> bytes:
-        """The events for these deltas."""
+        """Return the events for these deltas."""
         out = b""
         for delta in deltas:
             if delta.kind == "content":
@@ -72,7 +73,7 @@ class ContentBlocks:
         return event("content_block_delta", index=len(self.blocks) - 1, delta=delta, **self.more)
 
     def _text(self, text: str) -> bytes:
-        """_add() for text, the most frequent event: within a block only the text differs."""
+        """Do the same as _add() for text, which is the most frequent event; within a block only the text differs."""
         if self.more:
             return self._add({"type": "text_delta", "text": text}, text)
         index = len(self.blocks) - 1
@@ -83,7 +84,7 @@ class ContentBlocks:
         return self._frame[1].of_text(text)
 
     def close(self) -> bytes:
-        """Close the open block, if any."""
+        """Close the open block, if any, and return its events."""
         if not self.is_open:
             return b""
         self.is_open = False
@@ -97,7 +98,7 @@ class ContentBlocks:
 
 
 def _input(text: str) -> dict[str, Any]:
-    """The input of a call; {} for one that was cut off, which the stop reason shows."""
+    """Return the input of a call, or {} for a call that was cut off, which the stop reason shows."""
     try:
         value = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):

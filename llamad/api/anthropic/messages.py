@@ -1,4 +1,4 @@
-"""Owns POST /v1/messages and POST /v1/messages/count_tokens, and the format of their responses.
+"""POST /v1/messages and POST /v1/messages/count_tokens, and the format of their responses.
 
 Runs on the event loop. request.py reads the request; job.py runs it.
 """
@@ -28,14 +28,15 @@ from llamad.http.request import Response
 from llamad.options.option import LEFT_OUT
 from llamad.protocol.messages import STOP_LIMIT, STOP_WORD
 
-# Of a request without "max_tokens", which Anthropic requires and llama-server does not, unless -n says otherwise.
+# The limit of a request without "max_tokens", which Anthropic requires and llama-server does not. It applies unless -n
+# is given.
 MAX_TOKENS = 4096
 
 _encode = msgspec.json.Encoder().encode
 
 
 def _usage(n_prompt: int, n_cached: int, n_decoded: int) -> dict[str, int]:
-    """Anthropic counts cached tokens separately from the rest of the input."""
+    """Return the usage. Anthropic counts cached tokens separately from the rest of the input."""
     return {
         "input_tokens": n_prompt - n_cached,
         "cache_creation_input_tokens": 0,
@@ -47,7 +48,7 @@ def _usage(n_prompt: int, n_cached: int, n_decoded: int) -> dict[str, int]:
 class MessageDialect:
     """The dialect of one request: its id, and how reasoning is shown."""
 
-    holds = False  # the parser decides what is an event
+    holds = False  # the parser decides what an event is
 
     def __init__(self, chat: Chat, thinking: Thinking, request_id: str) -> None:
         self.chat = chat
@@ -91,7 +92,7 @@ class MessageDialect:
         return event("message_start", message=message) + event("ping")
 
     def frame(self, part: CompletionPart) -> TextFrame | None:
-        return None  # only the parser knows what a text is
+        return None  # only the parser knows which part of the output is content
 
     def piece(self, part: CompletionPart, piece: TextEvent) -> bytes:
         answer = self._answer(part)
@@ -143,28 +144,28 @@ def _read(served: ServedModel, body: bytes | memoryview) -> tuple[MessagesReques
 
 
 def _start(
-    served: ServedModel, exchange: Exchange, n_bytes: int, found: tuple[MessagesRequest, Thinking]
+    served: ServedModel, exchange: Exchange, n_bytes: int, read: tuple[MessagesRequest, Thinking]
 ) -> None:
     model, engine = served.ready()
-    request, thinking = found
+    request, thinking = read
 
-    def answer(chat: Chat) -> None:
+    def submit(chat: Chat) -> None:
         constraint = settle_chat(chat, request, served)
         dialect = MessageDialect(chat, thinking, exchange.request.request_id)
         job = Job(served, exchange, request, constraint, model, engine, dialect, id=dialect.id, markers=True)
         job.memory.keep_only(chat.kept_bytes(exchange.n_decoded))
         start(chat, job)
 
-    with_chat(served, exchange, request, n_bytes, answer)
+    with_chat(served, exchange, request, n_bytes, submit)
 
 
 def count_tokens(served: ServedModel, exchange: Exchange) -> None:
-    """POST /v1/messages/count_tokens; also for a chat too long for the context."""
+    """POST /v1/messages/count_tokens; also counts a chat that is too long for the context."""
     served.ready()
     n_bytes = len(exchange.request.body)
     with_body(
         served.service,
         exchange,
         partial(_read, served),
-        lambda found: count(served, exchange, found[0], n_bytes),
+        lambda read: count(served, exchange, read[0], n_bytes),
     )

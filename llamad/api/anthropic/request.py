@@ -19,10 +19,10 @@ from llamad.flags.settings import ModelSettings
 from llamad.options.option import LEFT_OUT
 from llamad.options.ranges import Many
 
-# Blocks that only a model that reads PDFs, or hears, could use. Any other block that is not known here is of
-# a tool that the service ran, or of a feature that only the service has: it is left out.
+# Blocks that only a model that reads PDFs, or hears, could use. Any other unknown block belongs to a tool that the
+# hosted service ran, or to a feature that only the service has, and is left out.
 _MEDIA = ("document", "audio", "video", "file")
-# OpenAI's and llama-server's fields that have another name here, or none.
+# Fields of OpenAI and llama-server that have another name here, or none.
 _FOREIGN = (
     "stop echo n n_cmpl n_predict max_completion_tokens response_format reasoning_format logprobs top_logprobs"
     " parallel_tool_calls functions function_call stream_options add_generation_prompt"
@@ -49,7 +49,7 @@ class OutputConfig(Struct):
 
 
 class MessagesRequest(ChatRequest, kw_only=True):
-    """A chat in Anthropic's form; into_chat() converts it. Options that Anthropic does not have stay."""
+    """A chat in Anthropic's format; into_chat() converts it. Options that Anthropic does not have stay."""
 
     LIMITS: ClassVar[tuple[str, ...]] = ("max_tokens",)
     REFUSED: ClassVar[dict[str, str]] = {
@@ -80,15 +80,15 @@ class Thinking(NamedTuple):
 
 
 def into_chat(request: MessagesRequest, settings: ModelSettings) -> Thinking:
-    """Turn the request into one to POST /v1/chat/completions, in place."""
+    """Turn the request into a request to POST /v1/chat/completions, in place. Return how reasoning is shown."""
     left_out = request.left_out
     request.messages = _system(request.system, left_out) + _messages(request.messages, left_out)
     request.tools = _tools(request.tools or [], left_out)
     _choose_tool(request)
-    told, thinking = _thinking(request.thinking)
-    if "thinking_budget" in told and not request.whole_text:  # a grammar covers the reasoning, too
-        request.reasoning_budget_tokens = told["thinking_budget"]
-    request.chat_template_kwargs = {**told, **(request.chat_template_kwargs or {})}
+    variables, thinking = _thinking(request.thinking)
+    if "thinking_budget" in variables and not request.whole_text:  # a grammar covers the reasoning, too
+        request.reasoning_budget_tokens = variables["thinking_budget"]
+    request.chat_template_kwargs = {**variables, **(request.chat_template_kwargs or {})}
     if request.output_config is not None:
         _take_output(request, request.output_config)
     request.reasoning_format = "auto"
@@ -100,7 +100,7 @@ def into_chat(request: MessagesRequest, settings: ModelSettings) -> Thinking:
 
 
 def _thinking(value: ThinkingConfig | None) -> tuple[dict[str, Any], Thinking]:
-    """Template variables, and how reasoning is shown. Templates that know a budget get it, too."""
+    """Return the template variables, and how reasoning is shown. Templates that know a budget get it, too."""
     if value is None:
         return {}, Thinking(True, False)
     if value.type == "disabled":
@@ -109,14 +109,14 @@ def _thinking(value: ThinkingConfig | None) -> tuple[dict[str, Any], Thinking]:
         raise bad('"thinking" must be an object with the "type" "enabled", "adaptive" or "disabled"')
     if value.display not in ("summarized", "omitted"):
         raise bad('"thinking": "display" must be "summarized" or "omitted"')
-    told: dict[str, Any] = {"enable_thinking": True}
+    variables: dict[str, Any] = {"enable_thinking": True}
     if value.budget_tokens != LEFT_OUT:
-        told["thinking_budget"] = value.budget_tokens
-    return told, Thinking(True, value.display == "omitted")
+        variables["thinking_budget"] = value.budget_tokens
+    return variables, Thinking(True, value.display == "omitted")
 
 
 def _take_output(request: MessagesRequest, value: OutputConfig) -> None:
-    """`output_config`: the reasoning effort, and the schema of the answer."""
+    """Read `output_config`: the reasoning effort, and the schema of the output."""
     if value.effort is not None:
         request.reasoning_effort = value.effort
     form = value.format
@@ -142,7 +142,7 @@ def _tools(tools: list[Any], left_out: LeftOut) -> list[dict[str, Any]]:
 
 
 def _choose_tool(request: MessagesRequest) -> None:
-    """`tool_choice`, and whether several tools may be called."""
+    """Read `tool_choice`, which also says whether several tools may be called."""
     value = request.tool_choice
     if value is None:
         return
@@ -174,8 +174,8 @@ def _system(value: str | list[Any] | None, left_out: LeftOut) -> list[dict[str, 
 
 
 def _steady(text: str) -> str:
-    """Claude Code's billing line without the stamp that changes with every request: a prefix that changes cannot be
-    cached, nor anything after it."""
+    """Return the text with a constant stamp in Claude Code's billing line. The stamp changes with every request, so
+    neither it nor anything after it could be cached."""
     return _STAMP.sub(r"\1fffff", text, count=1) if text.startswith(_BILLING) else text
 
 
@@ -203,7 +203,7 @@ def _messages(messages: list[Any], left_out: LeftOut) -> list[dict[str, Any]]:
 
 
 def _user(blocks: list[Any], where: str, left_out: LeftOut) -> list[dict[str, Any]]:
-    """Tool results become messages of their own."""
+    """Return the messages of a user's turn; tool results become messages of their own."""
     out: list[dict[str, Any]] = []
     texts: list[dict[str, Any]] = []
     for block in blocks:
@@ -228,7 +228,8 @@ def _user(blocks: list[Any], where: str, left_out: LeftOut) -> list[dict[str, An
 
 
 def _result(content: str | list[dict[str, Any]], is_error: bool) -> str | list[dict[str, Any]]:
-    """Of a tool: text, unless it shows images. Templates have no other way to say that it is an error."""
+    """Return the result of a tool: as text, unless it has images. Templates have no other way to say that it is an
+    error."""
     head = "Error: " if is_error else ""
     if isinstance(content, str) or all(part["type"] == "text" for part in content):
         return head + _joined(content)
@@ -236,7 +237,7 @@ def _result(content: str | list[dict[str, Any]], is_error: bool) -> str | list[d
 
 
 def _assistant(blocks: list[Any], where: str, left_out: LeftOut) -> list[dict[str, Any]]:
-    """One message; none if every block is left out."""
+    """Return one message, or none if every block is left out."""
     texts: list[dict[str, Any]] = []
     thoughts: list[str] = []
     calls: list[dict[str, Any]] = []
@@ -272,7 +273,7 @@ def _kind(block: Any, where: str) -> str:
 
 
 def _text_parts(block: Any, where: str, left_out: LeftOut) -> list[dict[str, Any]]:
-    """The texts of a block; none of one that is left out."""
+    """Return the texts of a block; there are none if it is left out."""
     kind = _kind(block, where)
     if kind in ("tool_use", "tool_result", "thinking"):
         raise bad(f'{where}: a block of type "{kind}" is not allowed here')
@@ -287,7 +288,7 @@ def _text_parts(block: Any, where: str, left_out: LeftOut) -> list[dict[str, Any
         return [{"type": "image_url", "image_url": {"url": _image(block.get("source"), where)}}]
     if kind in _MEDIA:
         raise ApiError(501, f'{where} has a block of type "{kind}"; this model reads text only')
-    if kind != "text":  # a redacted_thinking is encrypted: only its author can read it
+    if kind != "text":  # e.g. redacted_thinking, which is encrypted, so that only its author can read it
         left_out.add(kind, "messages")
         return []
     if not isinstance(block.get("text"), str):
@@ -296,7 +297,7 @@ def _text_parts(block: Any, where: str, left_out: LeftOut) -> list[dict[str, Any
 
 
 def _image(source: Any, where: str) -> str:
-    """The address of an image, as a data: URI where the block has it in itself."""
+    """Return the address of an image; it is a data: URI if the block contains the image."""
     kind = source.get("type") if isinstance(source, dict) else None
     if kind == "base64" and isinstance(source.get("data"), str):
         return f"data:{source.get('media_type') or 'image/png'};base64,{source['data']}"
@@ -308,7 +309,7 @@ def _image(source: Any, where: str) -> str:
 
 
 def _document(block: dict[str, Any], source: dict[str, Any]) -> str | None:
-    """The text of a document that has one, after its title and context."""
+    """Return the text of a document, after its title and context, or None if it has no text."""
     text = source.get("data") if source.get("type") == "text" else source.get("content")
     if not isinstance(text, str):
         return None

@@ -1,1 +1,1 @@
-"""OpenAI's endpoints: one file per endpoint, and the objects they share."""
+"""OpenAI's endpoints, one file per endpoint, and the objects that they share."""

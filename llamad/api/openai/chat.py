@@ -1,4 +1,4 @@
-"""Owns POST /v1/chat/completions and the format of its responses, streamed and complete.
+"""POST /v1/chat/completions and the format of its responses, streamed and complete.
 
 Runs on the event loop. chat_request.py reads the request, job.py runs it, and chat/parsing finds reasoning and tool
 calls in the text.
@@ -31,7 +31,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class ChatMessage:
-    """One part's answer so far: the parser of its text, and what it found."""
+    """The answer of one part so far: the parser of its text, and what the parser has returned."""
 
     __slots__ = (
         "calls",
@@ -53,13 +53,13 @@ class ChatMessage:
         self.reasoning: list[str] = []
         self.calls: list[dict[str, Any]] = []
         self.logprobs: list[dict[str, Any]] = []  # not sent yet
-        self.tokens: list[int] = []  # not sent yet; only if requested
+        self.tokens: list[int] = []  # not sent yet; only if the request asks for them
         self.role_sent = False
-        self.frame: TextFrame | None = None  # of an event with content only
-        self.echo = list(chat.echo)  # not told yet
+        self.frame: TextFrame | None = None  # the frame of events that have only content
+        self.echo = list(chat.echo)  # the message that is continued; not sent yet
 
     def take(self, deltas: list[Delta]) -> list[dict[str, Any]]:
-        """The deltas in OpenAI's form; also collects the complete message."""
+        """Return the deltas in OpenAI's format; also collect the complete message."""
         out: list[dict[str, Any]] = []
         for delta in deltas:
             if delta.kind == "content":
@@ -84,8 +84,8 @@ class ChatMessage:
         return out
 
     def take_echo(self) -> list[dict[str, Any]]:
-        told, self.echo = self.echo, []
-        return self.take(told)
+        deltas, self.echo = self.echo, []
+        return self.take(deltas)
 
     def message(self) -> dict[str, Any]:
         content = "".join(self.content)
@@ -101,9 +101,9 @@ class ChatMessage:
 
 
 class ChatDialect:
-    """The dialect of one request: its id, and what it returns beside the text."""
+    """The dialect of one request: its id, and what it returns besides the text."""
 
-    holds = False  # the parser decides what is an event
+    holds = False  # the parser decides what an event is
 
     def __init__(self, chat: Chat, served: ServedModel) -> None:
         self.chat = chat
@@ -138,8 +138,8 @@ class ChatDialect:
             self._answer(part).tokens += piece.tokens
         if self.chat.logprobs:
             is_post = job.generation.post_sampling_probs
-            told = objects.chat_logprobs(job.model.vocab, piece, self.chat.n_top, is_post)
-            self._answer(part).logprobs += told
+            entries = objects.chat_logprobs(job.model.vocab, piece, self.chat.n_top, is_post)
+            self._answer(part).logprobs += entries
 
     def _chunk(self, part: CompletionPart, delta: dict[str, Any], reason: str | None) -> dict[str, Any]:
         answer = self._answer(part)
@@ -152,7 +152,7 @@ class ChatDialect:
         return self._envelope("chat.completion.chunk", [choice])
 
     def _begin(self, part: CompletionPart) -> bytes:
-        """The events before the first piece; none if they are sent."""
+        """Return the events before the first piece; there are none if they were sent already."""
         answer = self._answer(part)
         out = b"" if answer.role_sent else objects.event(part.job, self._role_chunk(part))
         for delta in answer.take_echo():
@@ -169,7 +169,8 @@ class ChatDialect:
         return self._envelope("chat.completion.chunk", [choice])
 
     def _content_frame(self, part: CompletionPart) -> TextFrame:
-        """_chunk() for content only, the most frequent event: only the text differs."""
+        """Return the frame of _chunk() for events that have only content. These are the most frequent events, and only
+        their text differs."""
         if self._opening is None:
             self._opening = _encode(self._envelope("chat.completion.chunk", []))[:-2]
         before = b'%b{"index":%d,"delta":{"content":' % (self._opening, part.index)
@@ -181,7 +182,7 @@ class ChatDialect:
         return b""
 
     def frame(self, part: CompletionPart) -> TextFrame | None:
-        return None  # only the parser knows what a text is
+        return None  # only the parser knows which part of the output is content
 
     def piece(self, part: CompletionPart, piece: TextEvent) -> bytes:
         answer = self._answer(part)
@@ -269,11 +270,11 @@ def handle(served: ServedModel, exchange: Exchange) -> None:
 def _start(served: ServedModel, exchange: Exchange, n_bytes: int, request: ChatRequest) -> None:
     model, engine = served.ready()
 
-    def answer(chat: Chat) -> None:
+    def submit(chat: Chat) -> None:
         constraint = settle_chat(chat, request, served)
         dialect = ChatDialect(chat, served)
         job = Job(served, exchange, request, constraint, model, engine, dialect, id=dialect.id, markers=True)
         job.memory.keep_only(chat.kept_bytes(exchange.n_decoded))
         start(chat, job)
 
-    with_chat(served, exchange, request, n_bytes, answer)
+    with_chat(served, exchange, request, n_bytes, submit)

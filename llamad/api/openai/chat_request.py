@@ -1,6 +1,6 @@
 """Reads a chat request (messages, tools and their choice, reasoning) and renders its prompt.
 
-Runs on the event loop if the request is small and its template quick, else in a worker, with the template's own limits.
+Runs on the event loop if the request is small and its template fast, else in a worker, with the template's own limits.
 Raises every 400 about these fields. Grammars of forced calls are compiled in api/request/constraints.py.
 """
 
@@ -43,36 +43,36 @@ from llamad.chat.parsing.lazy_grammar import Lazy
 from llamad.chat.template import QUICK_SECONDS, NotQuick, TemplateError
 from llamad.http.exchange import Exchange
 
-# A worker's rendering that took less, in seconds, would have been quick enough for the event loop.
+# If a worker renders a chat in less than this time, in seconds, it would have been fast enough for the event loop.
 QUICK_ENOUGH = QUICK_SECONDS / 4
 
 
 class Chat(msgspec.Struct):
-    """A parsed chat request: its prompt, and how to parse and format its answer."""
+    """A parsed chat request: its prompt, and how to parse the output and format the response."""
 
     model: str
     prompt: str
-    media: Markers | None  # the files that stand as markers in it
+    media: Markers | None  # the files for which the prompt has markers
     host: ChatHost
-    tools: list[dict[str, Any]]  # those that may be called
+    tools: list[dict[str, Any]]  # the tools that may be called
     parses_calls: bool
-    parses: bool  # False: all output is content
+    parses: bool  # if false, all output is content
     parallel: bool
     reasoning: Reasoning
     include_usage: bool
     logprobs: bool
     n_top: int
     calls: grammars.ConstraintSource | None  # the constraint of calls, forced or not
-    calls_later: grammars.ConstraintSource | None  # the same behind reasoning that was cut
+    calls_later: grammars.ConstraintSource | None  # the same constraint after reasoning that was cut
     budget: Budget | None
     is_controlled: bool  # its reasoning may be ended by another request
-    starts_in_reasoning: bool  # the prompt has opened it
-    is_begun: bool  # the prompt ends in the answer's content
-    echo: tuple[Delta, ...]  # what the answer continues, if it is asked for
+    starts_in_reasoning: bool  # whether the prompt opens the reasoning
+    is_begun: bool  # whether the prompt ends with the beginning of the answer's content
+    echo: tuple[Delta, ...]  # the message that the answer continues, if the request asks for it
 
     @property
     def sent(self) -> Prompt | Built:
-        """The prompt with its files."""
+        """Return the prompt with its files."""
         return self.prompt if self.media is None else self.media.prompt(self.prompt)
 
     @property
@@ -80,7 +80,7 @@ class Chat(msgspec.Struct):
         return max(1, self.n_top) if self.logprobs else 0
 
     def parser(self) -> OutputParser:
-        """A parser for one completion."""
+        """Return a parser for one completion."""
         if not self.parses:
             return PlainParser()
         return make_parser(
@@ -93,7 +93,7 @@ class Chat(msgspec.Struct):
         )
 
     def parsing(self) -> Parsing:
-        """As results show it."""
+        """Return how the output is parsed, as results show it."""
         opening = self.host.generation_prompt(self.prompt)
         if not self.parses:
             return msgspec.structs.replace(PLAIN, generation_prompt=opening)
@@ -106,20 +106,20 @@ class Chat(msgspec.Struct):
 
     @property
     def before(self) -> str:
-        """GBNF of what precedes an answer shaped by a schema."""
+        """Return the GBNF of what comes before an answer that a schema constrains."""
         return "" if self.is_begun else before_answer(self.host.format, self.starts_in_reasoning)
 
     def kept_bytes(self, n_decoded: int) -> int:
-        """The memory that it takes, of a body that took n_decoded bytes."""
+        """Return the memory that the chat takes; its body took `n_decoded` bytes."""
         return sys.getsizeof(self.prompt) + (n_decoded if self.tools or self.echo else 0)
 
     def call_id(self, delta: Delta, prefix: str = "call_") -> str:
-        """The model's own id of a call, or a new one that its template accepts."""
+        """Return the model's own id of a call, or a new one that its template accepts."""
         return delta.id or new_call_id(self.host.format, delta.name, delta.index, prefix)
 
 
 def settle_chat(chat: Chat, request: ChatRequest, served: ServedModel) -> grammars.ConstraintSource:
-    """settle() for a chat whose messages are rendered."""
+    """Call settle() for a chat whose messages are rendered, and return the constraint."""
     constraint = settle(request, served, chat.n_probs, chat.calls)
     request.drop_documents()
     if constraint.lazy is not None:
@@ -130,7 +130,7 @@ def settle_chat(chat: Chat, request: ChatRequest, served: ServedModel) -> gramma
 
 
 def _beside_thought(lazy: Lazy, chat: Chat) -> Lazy:
-    """No trigger counts in reasoning."""
+    """Return the triggers, which do not count within reasoning."""
     opens, ends, _ = chat.host.format.calls.thought_tags
     if not ends:
         return lazy
@@ -138,7 +138,7 @@ def _beside_thought(lazy: Lazy, chat: Chat) -> Lazy:
 
 
 def _rest(chat: Chat, constraint: grammars.ConstraintSource) -> grammars.ConstraintSource | None:
-    """The constraint behind reasoning that was cut; None: the same."""
+    """Return the constraint after reasoning that was cut; None means that it stays the same."""
     lazy, later = constraint.lazy, chat.calls_later
     if lazy is not None:
         return msgspec.structs.replace(constraint, lazy=msgspec.structs.replace(lazy, is_open=False))
@@ -162,7 +162,7 @@ def start(chat: Chat, job: Job) -> None:
     def submit(ready: PreparedPrompts) -> None:
         with_budget(served, exchange, budget, lambda: job.submit(ready))
 
-    sent, chat.media = chat.sent, None  # its files may be large, and the chat lives as long as its answer
+    sent, chat.media = chat.sent, None  # its files may be large, and the chat lives as long as its job
     prepare(served, exchange, generation, job.constraint, model, [sent], submit)
 
 
@@ -175,10 +175,11 @@ def with_chat(
     media: Markers | None = None,
 ) -> None:
     """Call `then` with the parsed chat: now, or, if that takes long, later unless the client has disconnected by then.
-    `media` holds files that stand in the messages already.
+    `media` holds files for which the messages have markers already.
 
-    How long a template takes depends on the template, so each rendering on the event loop has a few milliseconds. One
-    that needs more is begun again in a worker, and from then on only smaller chats are tried here."""
+    How long rendering takes depends on the template, so each rendering on the event loop may take a few milliseconds.
+    One that takes longer is started again in a worker, and from then on only smaller chats are tried on the event loop.
+    """
     if n_bytes <= served.chat_inline_max:
         try:
             chat = parse_chat(request, served, quick=True, media=media)
@@ -200,7 +201,7 @@ async def _parse_later(
     n_bytes: int,
     then: Callable[[Chat], None],
 ) -> None:
-    # A small chat is here because its template may be slow: it waits with the long texts.
+    # A small chat is here because its template may be slow, so it waits with the long texts.
     n_chars = n_bytes if n_bytes > CHAT_INLINE_MAX else LONG_CHARS + 1
     with counted as client:
         chat, seconds = await served.service.texts.run(client, n_chars, partial(_timed, work))
@@ -220,7 +221,8 @@ def _timed(work: Callable[[], Chat]) -> tuple[Chat, float]:
 def parse_chat(
     request: ChatRequest, served: ServedModel, quick: bool = False, media: Markers | None = None
 ) -> Chat:
-    """Raises ApiError for what cannot be honoured, and NotQuick; leaves the request as it is."""
+    """Return the parsed chat, and leave the request unchanged. Raises ApiError for what is not supported, and
+    NotQuick."""
     _check_supported(request)
     media = media or Markers()
     messages = _messages(request.messages, media if served.media is not None else None)
@@ -230,7 +232,7 @@ def parse_chat(
         raise ApiError(501, '"tools" needs a Jinja template: start the server without --no-jinja')
     parallel = tools.is_parallel(request.parallel_tool_calls, host)
     wish = thinking(request, served.settings, host)
-    logprobs = request.logprobs or request.n_probs > 0  # /completion's name for it
+    logprobs = request.logprobs or request.n_probs > 0  # n_probs is the name of this option in /completion
     if request.top_logprobs and not logprobs:
         raise bad('"top_logprobs" needs "logprobs": true')
     begins, prefill = _ending(request, messages)
@@ -284,20 +286,20 @@ def _rendered(
     served: ServedModel,
     host: ChatHost,
 ) -> str:
-    """Return the prompt. If it opens reasoning that the answer cannot have, it is rendered without."""
+    """Return the prompt. If it opens reasoning but a grammar forbids reasoning, it is rendered without."""
     try:
         prompt = render(thinking=thinking)
         if ends_in_reasoning(host.format, prompt) and _leaves_no_thought(request, served, host):
             prompt = render(thinking=False)
         return prompt
     except TemplateError as error:
-        # Its own words may be the messages'.
+        # The text of the error may quote the messages.
         said = "The chat template rejected the messages"
         raise ApiError(400, f"{said}: {error}", reason=said) from None
 
 
 def _check_supported(request: ChatRequest) -> None:
-    """Rejects what this server cannot do."""
+    """Raise a 400 for what this server cannot do."""
     if request.audio is not None:
         raise bad('"audio" is not supported: this server generates text only')
     if request.modalities not in (None, ["text"]):
@@ -311,7 +313,7 @@ def _budget(
     wish: Thinking,
     is_open: bool,
 ) -> Budget | None:
-    """None if no reasoning has to be limited, or may be ended."""
+    """Return the reasoning budget, or None if no reasoning has to be limited or can be ended."""
     opens, ends, after = host.format.calls.thought_tags
     if wish.n_tokens == 0 or (wish.n_tokens < 0 and not request.reasoning_control):
         return None
@@ -328,15 +330,16 @@ def _budget(
 
 
 def _leaves_no_thought(request: ChatRequest, served: ServedModel, host: ChatHost) -> bool:
-    """A grammar covers the whole text: without the tag that ends reasoning in it, there can be no reasoning."""
+    """Whether a grammar forbids reasoning: it covers the whole text, and does not contain the tag that ends
+    reasoning."""
     grammar = served.constraint.grammar if request.whole_text is None else request.whole_text
     end = host.format.think[1] if host.format.think else ""
     return bool(grammar and end) and end not in grammar
 
 
 def _ending(request: ChatRequest, messages: list[dict[str, Any]]) -> tuple[bool, bool | str | None]:
-    """Whether to add a generation prompt, and whether to continue the last message, or which part of it; None: as the
-    flags say."""
+    """Return whether to add a generation prompt, and whether to continue the last message, or which part of it; None:
+    as the flags say."""
     begins, goes_on = request.add_generation_prompt is not False, request.continue_final_message
     if goes_on is None:
         return begins, None
@@ -352,21 +355,21 @@ def _ending(request: ChatRequest, messages: list[dict[str, Any]]) -> tuple[bool,
 
 
 def _messages(messages: list[Any], media: Markers | None) -> list[dict[str, Any]]:
-    """The messages in their current form: the older `function_call` and role `function` become calls and results. Files
-    become markers; without `media` the model reads text only."""
+    """Return the messages in their current form: the older `function_call` and role `function` become calls and
+    results. Files become markers; without `media` the model reads text only."""
     if not messages:
         raise bad('"messages" must be a non-empty array')
-    found = [_message(message, i, media) for i, message in enumerate(messages)]
-    for i, message in enumerate(found):
+    converted = [_message(message, i, media) for i, message in enumerate(messages)]
+    for i, message in enumerate(converted):
         if message.get("function_call") is not None and not message.get("tool_calls"):
             call = {"id": f"call_{i}", "type": "function", "function": message.pop("function_call")}
             message["tool_calls"] = [_call(call, i)]
         if message["role"] == "function":
             message["role"] = "tool"
-            calls = found[i - 1].get("tool_calls") if i else None
+            calls = converted[i - 1].get("tool_calls") if i else None
             if calls:
                 message.setdefault("tool_call_id", calls[0].get("id"))
-    return found
+    return converted
 
 
 def _message(given: Any, i: int, media: Markers | None) -> dict[str, Any]:
@@ -414,7 +417,8 @@ def _call(call: Any, i: int) -> dict[str, Any]:
 
 
 def _part(part: Any, i: int, media: Markers | None) -> dict[str, Any]:
-    """Text parts have several names; templates know one. Files stand in it as text, too."""
+    """Return a part of a message as text. Text parts have several names, but templates know one. Files become
+    markers."""
     kind = part.get("type") if isinstance(part, dict) else None
     if kind in FILE_PARTS:
         if media is None:

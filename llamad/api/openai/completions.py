@@ -1,4 +1,4 @@
-"""Owns POST /v1/completions, OpenAI's older endpoint, and the format of its responses.
+"""POST /v1/completions, OpenAI's older endpoint, and the format of its responses.
 
 Runs on the event loop. job.py runs the request.
 """
@@ -43,7 +43,7 @@ class Progress(msgspec.Struct):
     """How much of one part was sent."""
 
     offsets: objects.Offsets
-    is_echoed: bool = False  # of a stream
+    is_echoed: bool = False  # whether the stream has the prompt already
 
 
 class TextRequest(OpenAiRequest, kw_only=True):
@@ -55,7 +55,8 @@ class TextRequest(OpenAiRequest, kw_only=True):
 
     @property
     def n_top(self) -> int:
-        """Top tokens per generated token; -1: no logprobs. /completion's name is n_probs."""
+        """Return the number of top tokens per generated token; -1: no logprobs. /completion's name for it is
+        n_probs."""
         if self.logprobs == LEFT_OUT:
             return self.n_probs or -1
         most = max(self.n_probs, TOP_LOGPROBS_MAX)
@@ -78,8 +79,8 @@ class TextDialect:
         self.n_top = request.n_top
         self.usage = request.include_usage
         self.n_wanted = request.n
-        self.prompts = Prompts()  # as sent
-        self.echoes: dict[int, Echo] = {}  # of each prompt
+        self.prompts = Prompts()  # as the client sent them
+        self.echoes: dict[int, Echo] = {}  # by the index of the prompt
 
     @property
     def n_probs(self) -> int:
@@ -120,17 +121,19 @@ class TextDialect:
     def _logprobs(self, part: CompletionPart, piece: TextEvent) -> dict[str, Any] | None:
         if self.n_top < 0:
             return None
-        job, told, offsets = part.job, objects.no_text_logprobs(), self._progress(part).offsets
+        job, logprobs, offsets = part.job, objects.no_text_logprobs(), self._progress(part).offsets
         is_post = job.generation.post_sampling_probs
         objects.text_logprobs(
-            told, offsets, job.model.vocab.output, piece.tokens, piece.probs, self.n_top, is_post
+            logprobs, offsets, job.model.vocab.output, piece.tokens, piece.probs, self.n_top, is_post
         )
-        # llama-server's form, the chats', of what is generated; encoded at once, as the top ones are.
+        # The generated tokens in llama-server's format, which is that of chats. They are encoded immediately, like the
+        # top tokens.
         newer = objects.chat_logprobs(job.model.vocab, piece, self.n_top, is_post)
-        return {**told, "content": [msgspec.Raw(_encode(one)) for one in newer]}
+        return {**logprobs, "content": [msgspec.Raw(_encode(one)) for one in newer]}
 
     def _echo_event(self, part: CompletionPart) -> bytes:
-        """The prompt, before a part's first text. By then the engine has sent all of its tokens."""
+        """Return the event with the prompt, which comes before the first text of a part. By then the engine has sent
+        all of its tokens."""
         if not self.echo or self._progress(part).is_echoed:
             return b""
         self._progress(part).is_echoed = True
@@ -224,7 +227,7 @@ class TextDialect:
 
 
 def _best(parts: list[CompletionPart], n: int) -> list[CompletionPart]:
-    """The n completions with the highest mean logprob."""
+    """Return the `n` completions with the highest mean logprob."""
     if n == len(parts):
         return parts
 
@@ -258,23 +261,24 @@ def _start(served: ServedModel, exchange: Exchange, request: TextRequest) -> Non
     if request.prompt is None:
         raise bad('"prompt" is missing')
     sent = request.prompt
-    request.prompt = None  # free it: the options live longer
+    request.prompt = None  # freed, because the options live longer
     if request.echo:
         dialect.prompts = sent
     else:
         job.memory.keep_only(sys.getsizeof(request.suffix))
     if request.echo and any(isinstance(one, PromptObject) for one in sent):
         raise bad('"echo" cannot be combined with images or sound in the prompt')
-    wanted: Sequence[Prompt | Built] = (
+    built: Sequence[Prompt | Built] = (
         _around_gap(sent, request, served.settings)
         if request.suffix
         else sent_prompts(sent, [], reads_media=served.media is not None)
     )
-    prepare(served, exchange, request, constraint, model, wanted, job.submit)
+    prepare(served, exchange, request, constraint, model, built, job.submit)
 
 
 def _take_best_of(request: TextRequest, n_probs: int, settings: ModelSettings) -> int:
-    """Generate `best_of` completions, of which `n` are returned; the n_probs needed to rank them."""
+    """Let the request generate `best_of` completions, of which `n` are returned. Return the n_probs that is needed to
+    rank them."""
     best_of = request.n if request.best_of == LEFT_OUT else request.best_of
     if best_of < request.n:
         raise bad(f'"best_of" must be at least "n", which is {request.n}')
@@ -289,10 +293,10 @@ def _take_best_of(request: TextRequest, n_probs: int, settings: ModelSettings) -
 
 
 def _around_gap(sent: Prompts, request: TextRequest, settings: ModelSettings) -> list[fim_prompt.Infill]:
-    """The prompts as the prefixes of infilling."""
-    found = []
+    """Return infilling prompts that have the prompts as their prefixes."""
+    infills = []
     for one in sent:
         if not isinstance(one, str):
             raise bad('"suffix" needs a "prompt" that is a string, or an array of strings')
-        found.append(fim_prompt.Infill(settings, one, request.suffix, [], "", request.n_predict))
-    return found
+        infills.append(fim_prompt.Infill(settings, one, request.suffix, [], "", request.n_predict))
+    return infills

@@ -1,4 +1,4 @@
-"""Owns POST /v1/chat/completions/control: acts on a chat completion that is running.
+"""POST /v1/chat/completions/control: acts on a chat completion that is running.
 
 Runs on the event loop.
 """
@@ -41,18 +41,18 @@ def _control(service: Service, exchange: Exchange, request: ControlRequest) -> N
     if request.action != REASONING_END:
         raise bad(f'"action": unknown control action; use "{REASONING_END}"')
     failure = _refusal(service, exchange.request.key_name, request.id)
-    told = {"success": False, "message": failure} if failure else {"success": True}
-    exchange.send(Response(200, _encode(told)))
+    reply = {"success": False, "message": failure} if failure else {"success": True}
+    exchange.send(Response(200, _encode(reply)))
 
 
 def _refusal(service: Service, key: str, id: str) -> str:
-    """End the reasoning of the completion; why not, if it cannot be."""
-    found = service.running.find(key, id)
-    if found is not None and found.key != key:
+    """End the reasoning of the completion. Return the reason if this is not possible, else ""."""
+    completion = service.running.find(key, id)
+    if completion is not None and completion.key != key:
         raise ApiError(404, "no such completion")
-    if found is None or not found.is_admitted:
+    if completion is None or not completion.is_admitted:
         return "no active completion for this id"
-    if not found.is_controlled:
+    if not completion.is_controlled:
         return "reasoning control not enabled for this completion"
-    found.end_thinking()
+    completion.end_thinking()
     return ""

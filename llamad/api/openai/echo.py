@@ -1,4 +1,4 @@
-"""Owns `echo` of /v1/completions: the prompt's text, and the logprobs of its tokens.
+"""The field `echo` of /v1/completions: the prompt's text, and the logprobs of its tokens.
 
 Runs on the event loop. The prompt is returned as it was sent, without the server's system prompt and BOS.
 """
@@ -24,14 +24,14 @@ class Echo:
         self._vocab = model.vocab
         self._n_top = n_top
         self._offsets = objects.Offsets()
-        self._n_seen = 1  # of all tokens; the engine sends them from the second on
+        self._n_seen = 1  # counts all tokens; the engine sends them from the second one on
         self._n_before = _n_before(sent, tokens, system, model)
         own = memoryview(tokens).cast("i")[self._n_before :]
         if len(own):
             self._take_first(own[0])
 
     def _take_first(self, token: int) -> None:
-        """The first token has no logprob."""
+        """Add the first token, which has no logprob."""
         data = self._piece(token)
         if data.startswith(b" ") and not self.text.startswith(" "):
             data = data[1:]  # some vocabularies prefix texts with a space
@@ -44,7 +44,7 @@ class Echo:
         return self._vocab.piece(token, True)
 
     def take(self, tokens: list[int], probs: list[TokenProbs]) -> None:
-        """More tokens of the prompt, from the engine."""
+        """Add more tokens of the prompt, which the engine sent."""
         n_skip = min(len(tokens), max(0, self._n_before + 1 - self._n_seen))
         self._n_seen += len(tokens)
         objects.text_logprobs(
@@ -65,7 +65,7 @@ def _text(sent: Any, vocab: Vocab) -> str:
 
 
 def _n_before(sent: Any, tokens: bytes, system: SystemPrompt, model: Model) -> int:
-    """The number of tokens before those of the prompt as it was sent."""
+    """Return the number of tokens before those of the prompt that the client sent."""
     if system.tokens:
         return system.n_tokens
     begins_with_text = isinstance(sent, str) or isinstance(sent[0], str)

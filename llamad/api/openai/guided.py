@@ -1,4 +1,4 @@
-"""Reads vLLM's fields that constrain an answer: `structured_outputs`, and `guided_*`, their older form.
+"""Reads vLLM's fields that constrain the output: `structured_outputs`, and `guided_*`, their older form.
 
 Pure functions on the event loop. Raises every 400 and 501 about these fields; a grammar covers the whole text.
 """
@@ -15,7 +15,7 @@ from llamad.api.request.errors import ApiError, bad
 from llamad.base import json_shape
 from llamad.chat.schema import text_grammars
 
-REGEX_MAX = 1024  # characters: it is converted on the event loop
+REGEX_MAX = 1024  # in characters; it is converted on the event loop
 
 Schema = Annotated[
     dict[str, Any] | str | bool | None, Meta(description="a JSON schema, as an object or a string")
@@ -34,14 +34,14 @@ class StructuredOutputs(Struct, forbid_unknown_fields=True):
     disable_additional_properties: bool = False
 
 
-# Forms of output that no grammar here has.
+# Constraints that llamad's grammars cannot express.
 _MISSING = ("structural_tag", "whitespace_pattern", "disable_any_whitespace", "disable_additional_properties")
 _KINDS = ("json", "regex", "choice", "grammar", "json_object")
 
 
-def wanted(sent: StructuredOutputs, field: str, strict: bool) -> constraints.ConstraintSource | None:
-    """The constraint; None if there is none. `field` is the start of a name in an error, with a dot or a line at its
-    end."""
+def source(sent: StructuredOutputs, field: str, strict: bool) -> constraints.ConstraintSource | None:
+    """Return the constraint, or None if there is none. `field` is the beginning of a field's name in errors, and ends
+    with a dot or an underscore."""
     for name in _MISSING:
         if getattr(sent, name):
             raise ApiError(501, f'"{field}{name}" is not supported; leave it out, or send a "grammar"')
@@ -56,18 +56,18 @@ def wanted(sent: StructuredOutputs, field: str, strict: bool) -> constraints.Con
         )
     named = field + given[0]
     if given[0] == "json":
-        constraint = constraints.wanted_schema(_schema(sent.json, named), strict)
+        constraint = constraints.schema_source(_schema(sent.json, named), strict)
     elif given[0] == "json_object":
-        constraint = constraints.wanted_schema({"type": "object"}, strict)
+        constraint = constraints.schema_source({"type": "object"}, strict)
     elif given[0] == "choice":
-        constraint = constraints.wanted_choices(sent.choice, named)
+        constraint = constraints.choices_source(sent.choice, named)
     else:
         constraint = constraints.ConstraintSource(_grammar(sent, named))
     return msgspec.structs.replace(constraint, named=named)
 
 
 def _schema(value: Any, named: str) -> Any:
-    """An empty schema means any value in vLLM."""
+    """Return the schema. An empty schema means any value in vLLM."""
     if not isinstance(value, str):
         return True if value == {} else value
     if json_shape.values_left(value.encode("utf-8", "replace")) < 0:

@@ -1,7 +1,7 @@
-"""Owns the endpoints that only count a chat's tokens: POST /v1/chat/completions/input_tokens, its like for
-/v1/responses, and the counting that Anthropic's endpoint shares.
+"""The endpoints that only count a chat's tokens: POST /v1/chat/completions/input_tokens, the same for /v1/responses,
+and the counting that Anthropic's endpoint shares.
 
-Runs on the event loop; long prompts are tokenized by a worker. A chat that is too long for the context is counted too.
+Runs on the event loop; a worker tokenizes long prompts. A chat that is too long for the context is counted, too.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ def of_response(served: ServedModel, exchange: Exchange) -> None:
     """POST /v1/responses/input_tokens."""
     served.ready()
 
-    def then(found: ReadRequest) -> None:
-        count(served, exchange, found.request, found.n_bytes, **_OPENAI)
+    def then(read: ReadRequest) -> None:
+        count(served, exchange, read.request, read.n_bytes, **_OPENAI)
 
     with_request(served, exchange, then, only_counts=True)
 
 
 def count(served: ServedModel, exchange: Exchange, request: ChatRequest, n_bytes: int, **more: Any) -> None:
-    """Answer with the number of tokens, and `more`."""
+    """Send a response with the number of tokens and the fields of `more`."""
 
-    def answer(chat: Chat) -> None:
+    def count_chat(chat: Chat) -> None:
         model, system = served.loaded(), served.key_states.system(exchange.request.key_name)
         if chat.media is not None:
             counted = served.enter_preparing(exchange)
@@ -61,8 +61,8 @@ def count(served: ServedModel, exchange: Exchange, request: ChatRequest, n_bytes
             served.service.spawn(exchange, later(len(chat.prompt), work))
 
     async def later(n_chars: int, work: Any) -> None:
-        found = await served.count_text(exchange.request, n_chars, work)
-        _send(exchange, request, found)
+        body = await served.count_text(exchange.request, n_chars, work)
+        _send(exchange, request, body)
 
     async def with_files(prompt: MediaPrompt) -> None:
         prompt.encode(await served.encode_media(exchange.request, prompt.files))
@@ -71,7 +71,7 @@ def count(served: ServedModel, exchange: Exchange, request: ChatRequest, n_bytes
         tokens = await served.service.texts.run(served.service.client(exchange.request), prompt.n_chars, work)
         _send(exchange, request, msgspec.json.encode({"input_tokens": len(tokens) // 4, **more}))
 
-    with_chat(served, exchange, request, n_bytes, answer)
+    with_chat(served, exchange, request, n_bytes, count_chat)
 
 
 def _send(exchange: Exchange, request: ChatRequest, body: bytes) -> None:

@@ -1,6 +1,6 @@
-"""Owns the JSON that OpenAI's endpoints share: ids, usage, finish reasons, logprobs.
+"""The JSON that OpenAI's endpoints share: ids, usage, finish reasons, logprobs.
 
-Pure functions on the event loop. Must not know how an answer is sent.
+Pure functions on the event loop. Must not know how a response is sent.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from llamad.protocol.messages import STOP_LIMIT
 from llamad.tokenizer.vocab import Vocab
 
 LOGPROB_MIN = -9999.0
-# llama-server's: --verbose is above, every level of its log is not.
+# The same threshold as in llama-server: --verbose is above it, the levels of its log are not.
 VERBOSE_ABOVE = 9
 
 _encode = msgspec.json.Encoder().encode
 
 
 def new_id(prefix: str) -> str:
-    """The prefix and 24 random hex digits."""
+    """Return the prefix and 24 random hex digits."""
     return prefix + secrets.token_hex(12)
 
 
@@ -43,20 +43,21 @@ def usage(job: Job) -> dict[str, Any]:
 
 
 def event(job: Job, value: dict[str, Any]) -> bytes:
-    """An event of a stream, reduced to `response_fields`; b"" if none of them is in it."""
+    """Return an event of a stream with only the `response_fields`; b"" if it has none of them."""
     chosen = completion_json.select(value, job.generation.response_fields)
     return write_event(chosen) if chosen else b""
 
 
 def verbose(part: CompletionPart) -> dict[str, Any]:
-    """With `verbose` or --verbose, the result as /completion gives it, for debugging."""
+    """Return the result in the format of /completion, for debugging, if `verbose` or --verbose is set."""
     job = part.job
     is_wanted = job.generation.verbose or job.served.service.settings.verbosity > VERBOSE_ABOVE
     return {"__verbose": final_json(part)} if is_wanted else {}
 
 
 def warnings(job: Job) -> dict[str, Any]:
-    """`warnings`: what the grammar drops of a schema; no field if nothing."""
+    """Return the field `warnings` with the parts of a schema that the grammar ignores, or no field if there are
+    none."""
     constraint = job.ready.constraint if job.ready is not None else None
     return {"warnings": list(constraint.warnings)} if constraint is not None and constraint.warnings else {}
 
@@ -69,7 +70,7 @@ def ended_timings(part: CompletionPart) -> dict[str, Any]:
 
 
 def piece_timings(part: CompletionPart, piece: TextEvent) -> dict[str, Any]:
-    """`timings` of an event in a stream; no field unless they are wanted."""
+    """Return the field `timings` of an event in a stream, or no field if the request does not ask for it."""
     if not part.job.generation.timings_per_token:
         return {}
     return {
@@ -80,8 +81,8 @@ def piece_timings(part: CompletionPart, piece: TextEvent) -> dict[str, Any]:
 
 
 def chat_logprobs(vocab: Vocab, piece: TextEvent, n_top: int, is_post: bool) -> Iterator[dict[str, Any]]:
-    """The entries of `logprobs.content` for the tokens of a piece; with `post_sampling_probs`, probabilities, as in
-    /completion."""
+    """Yield the entries of `logprobs.content` for the tokens of a piece. With `post_sampling_probs` they have
+    probabilities, as in /completion."""
     name, name_top = ("prob", "top_probs") if is_post else ("logprob", "top_logprobs")
 
     def entry(token: int, value: float) -> dict[str, Any]:
@@ -95,14 +96,15 @@ def chat_logprobs(vocab: Vocab, piece: TextEvent, n_top: int, is_post: bool) -> 
 
 
 class Offsets:
-    """Offsets of tokens in a text, in characters. A character split over tokens counts with the last of them."""
+    """Counts the offsets of tokens in a text, in characters. A character that is split over tokens counts with the last
+    of them."""
 
     def __init__(self, start: int = 0) -> None:
         self._next = start
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def take(self, data: bytes) -> int:
-        """The offset of the next token, which has these bytes."""
+        """Return the offset of the next token, which has these bytes."""
         offset = self._next
         self._next += len(self._decoder.decode(data))
         return offset
@@ -121,8 +123,8 @@ def text_logprobs(
     n_top: int,
     is_post: bool,
 ) -> None:
-    """Adds tokens to the older `logprobs` of /v1/completions. Probabilities after sampling become logarithms, as this
-    form has no field for them. The top ones are encoded at once, which takes a fraction of the memory."""
+    """Add tokens to the older `logprobs` of /v1/completions. Probabilities after sampling become logarithms, because
+    this format has no field for them. The top tokens are encoded immediately, which takes a fraction of the memory."""
 
     def log(value: float) -> float:
         if not is_post:
@@ -135,7 +137,7 @@ def text_logprobs(
         for one, value in top[:n_top]:
             shown.setdefault(
                 piece_of(one).decode("utf-8", "replace"), log(value)
-            )  # of equal texts, the most likely
+            )  # if texts are equal, the most likely one counts
         out["tokens"].append(data.decode("utf-8", "replace"))
         out["token_logprobs"].append(log(own))
         out["top_logprobs"].append(msgspec.Raw(_encode(shown)))

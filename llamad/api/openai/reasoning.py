@@ -1,4 +1,4 @@
-"""Reads what a chat request says about reasoning: whether, how much, and where it goes.
+"""Reads what a chat request says about reasoning: whether there is any, how much, and where it is returned.
 
 Pure functions, on the event loop or in a worker. Raises every 400 about these fields.
 """
@@ -18,8 +18,8 @@ _NEAREST = {"minimal": "low", "xhigh": "high", "max": "high"}
 
 
 class Thinking(NamedTuple):
-    """`on`: None if the template decides. `last`: the last text of reasoning that is cut off, or all of it for a budget
-    of 0."""
+    """What a request says about reasoning. `on` is None if the template decides. `last` is the last text of reasoning
+    that is cut off, or all of its text if the budget is 0."""
 
     on: bool | None
     n_tokens: int  # reasoning budget; -1: no limit
@@ -28,7 +28,7 @@ class Thinking(NamedTuple):
 
 
 def effort(value: object, field: str) -> Effort | None:
-    """OpenAI's reasoning effort; None if not given."""
+    """Return OpenAI's reasoning effort, or None if it is not given."""
     efforts = get_args(Effort)
     if value is not None and value not in efforts:
         raise bad(f"{field} must be one of {', '.join(efforts)}")
@@ -36,16 +36,16 @@ def effort(value: object, field: str) -> Effort | None:
 
 
 def thinking(request: ChatRequest, settings: ModelSettings, host: ChatHost) -> Thinking:
-    """In increasing precedence: the flags (with the template variables for every chat), `reasoning_effort`, the
-    request's own template variables, the budget."""
+    """Return what applies to the request. In increasing precedence it comes from the flags (with the template variables
+    for every chat), `reasoning_effort`, the request's own template variables, and the budget."""
     own = request.chat_template_kwargs or {}
     on: bool | None = {"on": True, "off": False}.get(settings.reasoning)
     on = _switch(host.kwargs, on)
-    wanted = request.reasoning_effort
-    if wanted is not None:
-        on = wanted != "none"
+    level = request.reasoning_effort
+    if level is not None:
+        on = level != "none"
     on = _switch(own, on)
-    kwargs = {"reasoning_effort": _known(wanted, host), **own} if wanted and wanted != "none" else own
+    kwargs = {"reasoning_effort": _known(level, host), **own} if level and level != "none" else own
     last = request.reasoning_budget_message
     if last is None:
         last = settings.reasoning_budget_message or ""
@@ -62,11 +62,12 @@ def _switch(kwargs: dict[str, Any], on: bool | None) -> bool | None:
     return on if value is None else value
 
 
-def _known(wanted: str, host: ChatHost) -> str:
-    """Few templates know the extreme efforts, and others may fail: they get the nearest one that all know."""
-    if wanted in _NEAREST and not re.search(f"""['"]{wanted}['"]""", host.source):
-        return _NEAREST[wanted]
-    return wanted
+def _known(level: str, host: ChatHost) -> str:
+    """Return the effort for the template. Few templates know the extreme efforts, and others may fail, so these get the
+    nearest effort that all know."""
+    if level in _NEAREST and not re.search(f"""['"]{level}['"]""", host.source):
+        return _NEAREST[level]
+    return level
 
 
 def _budget(request: ChatRequest, settings: ModelSettings) -> int:

@@ -1,7 +1,7 @@
-"""Owns what one request takes from stored responses: the conversation that it continues, the items it refers to.
+"""Reads stored responses for a request: the conversation that it continues, and the items that it refers to.
 
-Any thread: on the event loop only if n_bytes() is small. Each stored response is decoded at most once, and all of them
-together have the limits of one body, because a decoder holds the GIL. Raises every 400 about them.
+Any thread; on the event loop only if n_bytes() is small. Each stored response is decoded at most once, and all of them
+together have the limits of one body, because the decoder holds the GIL. Raises every 400 about them.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ REFERENCES_MAX = 1024
 
 
 def n_bytes(previous: str | None, sent: Any, store: ResponseStore, key: str) -> int:
-    """How much a request would have to decode: of the response that it continues, and of those with the items that it
-    refers to."""
+    """Return how many bytes a request would have to decode: those of the response that it continues, and of the
+    responses with the items that it refers to."""
     before = store.find(key, previous) if previous is not None else None
     total = before.n_bytes_continued if before is not None else 0
     references = [item["id"] for item in sent if _is_reference(item)] if isinstance(sent, list) else []
@@ -32,7 +32,7 @@ def _is_reference(item: Any) -> bool:
 
 
 class Recall:
-    """What one request has decoded so far."""
+    """The stored responses that one request has decoded so far."""
 
     def __init__(self, store: ResponseStore, key: str) -> None:
         self._store = store
@@ -42,7 +42,7 @@ class Recall:
         self._referred: set[str] = set()
 
     def conversation(self, previous: str) -> list[Any]:
-        """The items up to the end of this response."""
+        """Return the items up to the end of this response."""
         stored = self._store.find(self._key, previous)
         if stored is None:
             raise bad(
@@ -53,7 +53,7 @@ class Recall:
         return items + self._output(stored)
 
     def with_items(self, sent: list[Any]) -> list[Any]:
-        """The items that were sent, with stored ones in place of references."""
+        """Return the items that were sent, with stored ones in place of references."""
         return [self._item(item, i) for i, item in enumerate(sent)]
 
     def _item(self, item: Any, i: int) -> Any:

@@ -1,6 +1,6 @@
-"""Owns the bodies of OpenAI's endpoints, and turns their fields for length, format and logprobs into options.
+"""The bodies of OpenAI's endpoints. Turns their fields for length, format and logprobs into options.
 
-Pure functions on the event loop. chat_request.py and reasoning.py read a chat's other fields.
+Pure functions on the event loop. chat_request.py and reasoning.py read the other fields of a chat.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class OpenAiRequest(GenerationRequest, kw_only=True):
 
     LIMITS: ClassVar[tuple[str, ...]] = ("max_completion_tokens", "max_tokens", "n_predict")
     HOSTED: ClassVar[Hosted] = COMPLETIONS
-    # What response_format is called, for errors.
+    # The name of response_format in errors.
     FORMAT: ClassVar[str] = "response_format"
 
     user: Annotated[str | dict[str, Any] | None, Meta(description="a string or an object")] = None
@@ -52,8 +52,8 @@ class OpenAiRequest(GenerationRequest, kw_only=True):
 
     @property
     def whole_text(self) -> str | None:
-        """What shapes the whole text, reasoning included: `grammar`, or what vLLM's clients send instead. One that
-        waits for a trigger does not."""
+        """Return the text that constrains the whole output, including reasoning: `grammar`, or what vLLM's clients send
+        instead. It is empty for a lazy grammar, which does not."""
         if self.waits is not None and self.waits.lazy is not None:
             return ""
         more = self.structured_outputs or guided.StructuredOutputs()
@@ -84,7 +84,7 @@ class ChatRequest(OpenAiRequest, kw_only=True):
     continue_final_message: Annotated[
         bool | str | None, Meta(description='a boolean, "content" or "reasoning_content"')
     ] = None
-    echo: bool = False  # the message that is continued, before what continues it
+    echo: bool = False  # returns the message that is continued before the new text
     reasoning_format: Reasoning | None = None
     reasoning_effort: Effort | None = None
     reasoning_budget_tokens: LastN = LEFT_OUT
@@ -97,7 +97,7 @@ class ChatRequest(OpenAiRequest, kw_only=True):
     modalities: Any = None
 
     def drop_documents(self) -> None:
-        """Free what has been read: the options live longer."""
+        """Free what has been read, because the options live longer."""
         self.messages = []
         self.tools = self.functions = self.chat_template_kwargs = self.response_format = None
         self.structured_outputs = self.guided_json = self.guided_grammar = None
@@ -110,10 +110,10 @@ def settle(
     n_probs: int,
     calls: constraints.ConstraintSource | None = None,
 ) -> constraints.ConstraintSource:
-    """Set the options that have another name in OpenAI's API, and find the constraint: of forced calls, the request's,
-    the server's, of calls that may come."""
+    """Set the options that have another name in OpenAI's API, and return the constraint. In decreasing precedence it is
+    that of forced calls, the request's, the server's, or that of calls that may come."""
     if request.n_predict < 0:
-        request.n_predict = -2  # no context shift: without a limit a text ends with its context
+        request.n_predict = -2  # no context shift: a text without a limit ends when its context is full
     if n_probs > served.settings.n_probs_max:
         most = served.settings.n_probs_max
         raise bad(f'"logprobs" may be at most {most} on this server (--n-probs-max)')
@@ -125,25 +125,25 @@ def settle(
     if len(sent) > 1:
         raise bad(" and ".join(f'"{one.named}"' for one in sent) + " cannot be combined: send one of them")
     if calls is not None and not calls.may_call:
-        # A format is the content's, and a forced call leaves none. A grammar would be of the whole text.
+        # A format applies to the content, of which a forced call leaves none. A grammar would apply to the whole text.
         if sent and sent[0].named != request.FORMAT:
             older = isinstance(request, ChatRequest) and request.tool_choice is None
             choice = "function_call" if older else "tool_choice"
             raise bad(f'"{sent[0].named}" cannot be combined with a "{choice}" that forces a call')
         return calls
-    found = sent[0] if sent else constraints.NOTHING
-    if found.is_none:
-        found = constraints.parse(request, served.constraint)
+    source = sent[0] if sent else constraints.NOTHING
+    if source.is_none:
+        source = constraints.parse(request, served.constraint)
     else:
-        found = constraints.waiting(request, found)
-    if calls is None or (not found.is_none and found.schema is None) or found.lazy is not None:
-        return found
-    # The content is a value of the schema, if there is one, or there is a call.
-    return msgspec.structs.replace(calls, schema=found.schema, strict=found.strict, named=found.named)
+        source = constraints.waiting(request, source)
+    if calls is None or (not source.is_none and source.schema is None) or source.lazy is not None:
+        return source
+    # The output is a value of the schema, if there is one, or a call.
+    return msgspec.structs.replace(calls, schema=source.schema, strict=source.strict, named=source.named)
 
 
 def _guided(request: OpenAiRequest) -> tuple[constraints.ConstraintSource | None, ...]:
-    """The constraints of vLLM's fields."""
+    """Return the constraints of vLLM's fields."""
     older = guided.StructuredOutputs(
         json=request.guided_json,
         regex=request.guided_regex,
@@ -154,13 +154,13 @@ def _guided(request: OpenAiRequest) -> tuple[constraints.ConstraintSource | None
     )
     newer = request.structured_outputs
     return (
-        guided.wanted(newer, "structured_outputs.", request.strict) if newer is not None else None,
-        guided.wanted(older, "guided_", request.strict),
+        guided.source(newer, "structured_outputs.", request.strict) if newer is not None else None,
+        guided.source(older, "guided_", request.strict),
     )
 
 
 def _response_format(request: OpenAiRequest) -> constraints.ConstraintSource | None:
-    """The constraint of `response_format`, in any of its forms; None if there is none."""
+    """Return the constraint of `response_format`, in any of its forms, or None if there is none."""
     value, strict, name = request.response_format, request.strict, request.FORMAT
     if value is None or value == "auto":
         return None
@@ -176,7 +176,7 @@ def _response_format(request: OpenAiRequest) -> constraints.ConstraintSource | N
         if schema is None:
             schema = value.get("json_schema")
             if isinstance(schema, dict) and schema.get("schema") is not None:
-                # OpenAI's own form; its "strict" needs no attention, as output is always constrained.
+                # OpenAI's own form; its "strict" has no effect, because output is always constrained.
                 if schema.get("strict") is False:
                     strict = False
                 schema = schema["schema"]
@@ -188,4 +188,4 @@ def _response_format(request: OpenAiRequest) -> constraints.ConstraintSource | N
         schema = {"type": "object"}
     if not isinstance(schema, dict | bool):
         raise bad(f'"{name}": the schema must be an object')
-    return msgspec.structs.replace(constraints.wanted_schema(schema, strict), named=name)
+    return msgspec.structs.replace(constraints.schema_source(schema, strict), named=name)

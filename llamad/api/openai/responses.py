@@ -1,6 +1,6 @@
-"""Owns /v1/responses and the format of its responses, complete or as named events.
+"""/v1/responses and the format of its responses, complete or as named events.
 
-Runs on the event loop. responses_reading.py reads the request; responses_items.py makes the items of the answer.
+Runs on the event loop. responses_reading.py reads the request; responses_items.py makes the items of the response.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _usage(part: CompletionPart, n_thought: float) -> dict[str, Any]:
 
 
 def _within(data: bytes, text: bytes, logprobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The logprobs of the tokens that begin in this text, at its last occurrence in the data."""
+    """Return the logprobs of the tokens that begin in this text, at its last occurrence in the data."""
     start, out, offset = data.rfind(text), [], 0
     for one in logprobs:
         if start <= offset < start + len(text):
@@ -53,9 +53,9 @@ def _within(data: bytes, text: bytes, logprobs: list[dict[str, Any]]) -> list[di
 
 
 class ResponseDialect:
-    """The dialect of one request: its id, and what it echoes of the request. `keep` stores the response."""
+    """The dialect of one request: its id, and the fields of the request that it echoes. `keep` stores the response."""
 
-    holds = False  # the parser decides what is an event
+    holds = False  # the parser decides what an event is
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class ResponseDialect:
         return list(objects.chat_logprobs(part.job.model.vocab, piece, self.chat.n_top, False))
 
     def _kept(self, response: dict[str, Any], part: CompletionPart) -> dict[str, Any]:
-        """The response, stored if it was asked for and is not too large."""
+        """Return the response, and store it if the request asks for it and it is not too large."""
         part.has_calls = any(item["type"] == "function_call" for item in response["output"])
         if self.keep is not None:
             response["store"] = self.keep(self.id, response)
@@ -117,7 +117,7 @@ class ResponseDialect:
         return self.events.first(self._response("in_progress", [], None))
 
     def frame(self, part: CompletionPart) -> TextFrame | None:
-        return None  # events are numbered
+        return None  # events are numbered, so each one differs
 
     def piece(self, part: CompletionPart, piece: TextEvent) -> bytes:
         answer = self._answer(part)
@@ -157,9 +157,9 @@ class ResponseDialect:
         return _encode(self._kept(self._response(status, answer.items, part), part))
 
     def failed(self, error: ApiError) -> bytes:
-        """The event's own fields, and the usual error object."""
-        told = {"code": error.type, "message": error.message, "param": None}
-        return self.events.make("error", **told, **error.body())
+        """Return an error event: its own fields, and the usual error object."""
+        fields = {"code": error.type, "message": error.message, "param": None}
+        return self.events.make("error", **fields, **error.body())
 
     def refused(self, error: ApiError) -> Response:
         return error.response()
@@ -171,24 +171,24 @@ def handle(served: ServedModel, exchange: Exchange) -> None:
     with_request(served, exchange, partial(_start, served, exchange))
 
 
-def _start(served: ServedModel, exchange: Exchange, found: ReadRequest) -> None:
+def _start(served: ServedModel, exchange: Exchange, read: ReadRequest) -> None:
     model, engine = served.ready()
-    request, given, n_bytes = found
+    request, given, n_bytes = read
     keep = None
     if given.items is not None:
         keep = partial(_keep, served.service.responses, exchange.request.key_name, given.items)
 
-    def answer(chat: Chat) -> None:
+    def submit(chat: Chat) -> None:
         constraint = settle_chat(chat, request, served)
         dialect = ResponseDialect(chat, given.echo, request, keep)
         job = Job(served, exchange, request, constraint, model, engine, dialect, id=dialect.id, markers=True)
         start(chat, job)
 
-    with_chat(served, exchange, request, n_bytes, answer)
+    with_chat(served, exchange, request, n_bytes, submit)
 
 
 def _keep(store: ResponseStore, key: str, items: bytes, id: str, response: dict[str, Any]) -> bool:
-    """Whether the response is small enough to be stored."""
+    """Store the response if it is small enough; return whether it is."""
     stored = Stored.of(response, items)
     if not store.can_keep(stored.n_bytes):
         return False

@@ -1,4 +1,4 @@
-"""Owns an answer as the items of a response, streamed and complete.
+"""The output of a part as the items of a response, streamed and complete.
 
 Runs on the event loop. chat/parsing decides which text is reasoning and which is a call.
 """
@@ -38,7 +38,7 @@ def _event(kind: str, number: int, rest: dict[str, Any]) -> bytes:
 
 
 class OutputItems:
-    """One part's answer so far. Items do not overlap: only the last may be open."""
+    """The output of one part so far. Items do not overlap: only the last may be open."""
 
     __slots__ = (
         "_logprobs",
@@ -58,16 +58,16 @@ class OutputItems:
         self.events = events
         self.items: list[dict[str, Any]] = []
         self.is_open = False
-        self.n_thought = 0.0  # reasoning tokens
-        self._texts: list[str] = []  # of the open item
+        self.n_thought = 0.0  # counts reasoning tokens
+        self._texts: list[str] = []  # the texts of the open item
         self._unsaid: list[dict[str, Any]] = []  # logprobs not sent yet
-        self._logprobs: list[dict[str, Any]] = []  # of the open message
+        self._logprobs: list[dict[str, Any]] = []  # the logprobs of the open message
 
     def take(
         self, deltas: list[Delta], n_tokens: int = 0, logprobs: list[dict[str, Any]] | None = None
     ) -> bytes:
-        """The events for these deltas, which came from `n_tokens` tokens with these `logprobs`. If the deltas are of
-        several kinds, reasoning gets its share of the tokens by length."""
+        """Return the events for these deltas, which came from `n_tokens` tokens with these `logprobs`. If the deltas
+        have several kinds, reasoning gets its share of the tokens by length."""
         n_chars = sum(len(delta.text) for delta in deltas)
         n_thought = sum(len(delta.text) for delta in deltas if delta.kind == "reasoning")
         self.n_thought += n_tokens * n_thought / n_chars if n_thought else 0
@@ -92,7 +92,7 @@ class OutputItems:
         return out
 
     def _event(self, kind: str, **rest: Any) -> bytes:
-        """An event about the open item."""
+        """Return an event about the open item."""
         return self.events.make(kind, output_index=len(self.items) - 1, **rest)
 
     def _open(self, kind: str, prefix: str, rest: dict[str, Any]) -> bytes:
@@ -121,7 +121,7 @@ class OutputItems:
         return self._event(kind, item_id=self.items[-1]["id"], content_index=0, part=self._content(text))
 
     def close(self, status: str = "completed") -> bytes:
-        """Close the open item, if any."""
+        """Close the open item, if any, and return its events."""
         if not self.is_open:
             return b""
         self.is_open = False
@@ -134,11 +134,11 @@ class OutputItems:
             out = self._event("response.function_call_arguments.done", **done)
         else:
             item["content"] = [self._content(text)]
-            told: dict[str, Any] = {"item_id": item["id"], "content_index": 0, "text": text}
+            fields: dict[str, Any] = {"item_id": item["id"], "content_index": 0, "text": text}
             if item["type"] == "message":
-                out = self._event("response.output_text.done", **told, logprobs=self._logprobs)
+                out = self._event("response.output_text.done", **fields, logprobs=self._logprobs)
             else:
-                out = self._event("response.reasoning_text.done", **told)
+                out = self._event("response.reasoning_text.done", **fields)
             out += self._part("response.content_part.done", text)
             self._logprobs = []
         return out + self._event("response.output_item.done", item=item)

@@ -1,4 +1,4 @@
-"""Reads the requests of /v1/responses, and decides which thread does: one that refers to much is read by a worker.
+"""Reads the requests of /v1/responses. A worker reads a request that is large or refers to large stored responses.
 
 Runs on the event loop. responses_request.py turns a request into a chat.
 """
@@ -17,9 +17,9 @@ from llamad.http.exchange import Exchange
 
 
 class ReadRequest(NamedTuple):
-    request: ResponseRequest  # as a chat
+    request: ResponseRequest  # converted into a chat
     given: Given
-    n_bytes: int  # of the body and of what it refers to
+    n_bytes: int  # the size of the body and of what it refers to
 
 
 def with_request(
@@ -39,11 +39,11 @@ def with_request(
     def convert(request: ResponseRequest, n_bytes: int) -> ReadRequest:
         return ReadRequest(request, into_chat(request, served.service.responses, key), n_bytes)
 
-    def converted(found: tuple[ResponseRequest, int]) -> None:
-        if found[1] <= BODY_INLINE_MAX:
-            then(convert(*found))
+    def converted(decoded: tuple[ResponseRequest, int]) -> None:
+        if decoded[1] <= BODY_INLINE_MAX:
+            then(convert(*decoded))
         else:
-            in_worker(served.service, exchange, partial(convert, *found), then)
+            in_worker(served.service, exchange, partial(convert, *decoded), then)
 
     if n_body <= BODY_INLINE_MAX:
         with_body(served.service, exchange, decode, converted)

@@ -1,7 +1,7 @@
 """Turns requests to /v1/responses into chat requests, which the rest of llamad understands.
 
-Pure functions, any thread. Raises every 400 and 501 about this endpoint's own fields; recall.py, those about stored
-responses.
+Pure functions, any thread. Raises every 400 and 501 about the endpoint's own fields; recall.py raises those about
+stored responses.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ELSEWHERE = {
 _INCLUDES = (
     "reasoning.encrypted_content",
     "message.output_text.logprobs",
-)  # the first has no effect: reasoning is returned in plain text
+)  # the first one has no effect, because reasoning is returned as plain text
 # Fields of /v1/chat/completions and llama-server that have another name here, or none.
 _FOREIGN = (
     "messages echo n n_cmpl n_predict max_tokens max_completion_tokens response_format functions function_call"
@@ -64,7 +64,7 @@ class ResponseRequest(ChatRequest, kw_only=True):
         self.input = self.text = self.reasoning = self.metadata = None
 
 
-# A stream's first events, each event of progress and its last one repeat these fields, on the event loop.
+# A stream repeats these fields in its first events, in each progress event and in its last one, on the event loop.
 ECHO_BYTES_MAX = 1 << 20
 
 
@@ -77,7 +77,7 @@ class Given(NamedTuple):
 
 
 def into_chat(request: ResponseRequest, store: ResponseStore, key: str) -> Given:
-    """Turn the request into a chat, in place. Raises ApiError for what cannot be honoured."""
+    """Turn the request into a chat, in place. Raises ApiError for what is not supported."""
     for name in request.include:
         if name not in _INCLUDES:
             request.left_out.add(name, "include")
@@ -112,7 +112,8 @@ def into_chat(request: ResponseRequest, store: ResponseStore, key: str) -> Given
 
 
 def _conversation(request: ResponseRequest, store: ResponseStore, key: str) -> list[Any]:
-    """The items of the earlier turns, then the request's own, with the stored ones that these refer to."""
+    """Return the items of the earlier turns, followed by the request's own, in which stored items replace
+    references."""
     sent, previous = request.input, request.previous_response_id
     if not sent:
         raise bad('"input" must be a string or a non-empty array of items')
@@ -123,12 +124,12 @@ def _conversation(request: ResponseRequest, store: ResponseStore, key: str) -> l
 
 
 def _effort(reasoning: dict[str, Any] | None) -> Effort | None:
-    """`reasoning.effort`. All reasoning is returned, so a summary would add nothing."""
+    """Return `reasoning.effort`. All reasoning is returned, so a summary would add nothing."""
     return None if reasoning is None else effort(reasoning.get("effort"), '"reasoning": "effort"')
 
 
 def _format(text: dict[str, Any] | None, left_out: LeftOut) -> dict[str, Any] | None:
-    """`text.format`: its schema is beside its name; in a chat it is one level deeper."""
+    """Return `text.format` as in a chat, where the schema is one level deeper; here it is beside the name."""
     if text is None:
         return None
     if text.get("verbosity") not in (None, "medium"):
@@ -149,7 +150,7 @@ def _format(text: dict[str, Any] | None, left_out: LeftOut) -> dict[str, Any] | 
 
 
 def _tools(request: ResponseRequest) -> tuple[list[dict[str, Any]], Any]:
-    """The tools that may be called, and the choice among them."""
+    """Return the tools that may be called, and the choice among them."""
     tools, choice = [], request.tool_choice
     for i, tool in RESPONSES.tools(request.tools or [], request.left_out):
         if not isinstance(tool, dict) or not isinstance(tool.get("type"), str):
@@ -183,9 +184,10 @@ def _instructions(text: str | None) -> list[dict[str, Any]]:
 
 
 def _messages(items: list[Any], left_out: LeftOut) -> list[dict[str, Any]]:
-    """The items as messages. An assistant's reasoning, text and calls are separate items, but one message in a chat."""
+    """Return the items as messages. An assistant's reasoning, text and calls are separate items, but one message in a
+    chat."""
     out: list[dict[str, Any]] = []
-    turn: dict[str, Any] | None = None  # the assistant's message in progress
+    turn: dict[str, Any] | None = None  # the message of the assistant in progress
     for i, item in enumerate(items):
         where = f'"input[{i}]"'
         if not isinstance(item, dict):
@@ -215,7 +217,7 @@ def _messages(items: list[Any], left_out: LeftOut) -> list[dict[str, Any]]:
 
 
 def _add(turn: dict[str, Any], kind: str, item: dict[str, Any], where: str) -> None:
-    """One more item of the assistant's turn."""
+    """Add an item to the assistant's turn."""
     if kind == "message":
         turn["content"] = _content(item.get("content"), where)
     elif kind == "function_call":

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from llamad.api.openai.request import ChatRequest
-from llamad.api.request.constraints import ConstraintSource, wanted_tools
+from llamad.api.request.constraints import ConstraintSource, tools_source
 from llamad.api.request.errors import bad
 from llamad.api.request.ignored_fields import CHAT
 from llamad.chat.host import ChatHost
@@ -26,7 +26,7 @@ class ToolChoice(msgspec.Struct, frozen=True):
 
     @property
     def shown(self) -> list[dict[str, Any]]:
-        """The tools that may be called."""
+        """Return the tools that may be called."""
         return self.offered if self.mode != "none" else []
 
     @property
@@ -35,26 +35,26 @@ class ToolChoice(msgspec.Struct, frozen=True):
 
     @property
     def _name(self) -> str:
-        """The mode, or the name of the tool that has to be called."""
+        """Return the mode, or the name of the tool that has to be called."""
         return self.named[0]["function"]["name"] if self.named else self.mode
 
     @property
     def _is_like_a_mode(self) -> bool:
-        """Whether a function has to be called that has the name of a mode."""
+        """Whether the function that has to be called has the name of a mode."""
         return bool(self.named) and self._name in ("auto", "required")
 
     def is_parallel(self, requested: bool | None, host: ChatHost) -> bool:
-        """Whether an answer may have several calls."""
+        """Whether the output may have several calls."""
         if self._is_like_a_mode:
             return False
         if requested is not None:
             return requested
-        # A forced call ends the answer: many a model would call for ever.
+        # A forced call ends the output, because many models would call functions for ever.
         return host.has_parallel_calls and not self.is_forced
 
     def constraint(self, format: Format, parallel: bool, starts_in_reasoning: bool) -> ConstraintSource:
         tools, name = (self.named, "required") if self._is_like_a_mode else (self.offered, self._name)
-        return wanted_tools(format, tools, name, parallel, starts_in_reasoning)
+        return tools_source(format, tools, name, parallel, starts_in_reasoning)
 
 
 def read_tools(request: ChatRequest) -> ToolChoice:
@@ -63,7 +63,7 @@ def read_tools(request: ChatRequest) -> ToolChoice:
 
 
 def _tools(request: ChatRequest) -> list[dict[str, Any]]:
-    """`functions` is the older form of `tools`."""
+    """Return the tools of the request; `functions` is the older form of `tools`."""
     tools = request.tools
     if tools is None:
         tools = [{"type": "function", "function": one} for one in request.functions or ()]
@@ -85,7 +85,8 @@ def _tools(request: ChatRequest) -> list[dict[str, Any]]:
 
 
 def _allowed(request: ChatRequest, tools: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], Any]:
-    """The tools and the choice among them. One that lists tools keeps only those, and is replaced by its mode."""
+    """Return the tools and the choice among them. A choice that lists tools keeps only those, and is replaced by its
+    mode."""
     choice = request.tool_choice
     if not isinstance(choice, dict) or choice.get("type") != "allowed_tools":
         return tools, choice
@@ -94,16 +95,16 @@ def _allowed(request: ChatRequest, tools: list[dict[str, Any]]) -> tuple[list[di
     if not isinstance(allowed, dict) or not isinstance(listed, list):
         raise bad('"tool_choice": "allowed_tools" must be an object with a "mode" and "tools"')
     functions = [one.get("function") for one in listed if isinstance(one, dict)]
-    found = [one.get("name") for one in functions if isinstance(one, dict)]
-    names = {name for name in found if isinstance(name, str)}
+    listed_names = [one.get("name") for one in functions if isinstance(one, dict)]
+    names = {name for name in listed_names if isinstance(name, str)}
     return [tool for tool in tools if tool["function"]["name"] in names], allowed.get("mode", "auto")
 
 
 def _choice(
-    request: ChatRequest, wanted: Any, tools: list[dict[str, Any]]
+    request: ChatRequest, tool_choice: Any, tools: list[dict[str, Any]]
 ) -> tuple[str, list[dict[str, Any]]]:
-    """ "none", "auto" or "required"; or "named", with the tool itself."""
-    field, choice = "tool_choice", wanted
+    """Return the mode "none", "auto" or "required", or "named" with the tool itself."""
+    field, choice = "tool_choice", tool_choice
     if choice is None:
         field, choice = "function_call", request.function_call
     if choice is None:

@@ -1,7 +1,7 @@
-"""Reads the form of POST /v1/audio/transcriptions: a sound, and fields that are text whatever they mean.
+"""Reads the form of POST /v1/audio/transcriptions: a sound, and fields that are sent as text whatever their type.
 
-Runs on the event loop for a small body, else in a worker. What a model cannot give (times, speakers) is refused by
-name. Must not look into the sound: it goes to the decoder process as it is.
+Runs on the event loop for a small body, else in a worker. Fields for what a model cannot return (times, speakers) are
+refused with an error that names them. Must not look into the sound, which goes to the decoder process unchanged.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from llamad.api.service.served_model import ServedModel
 from llamad.http.multipart import FormError, FormPart, boundary_of, parts
 from llamad.options.option import fields_of
 
-TEXT_MAX = 1 << 20  # bytes of all fields but the file
+TEXT_MAX = 1 << 20  # bytes of all fields except the file
 FILE = "file"
 ASKED = "Transcribe audio to text"
 _LFM2 = ("<|tool_list_start|>", "<|tool_list_end|>")
@@ -31,13 +31,13 @@ _encode = msgspec.json.Encoder().encode
 
 
 class TranscriptionRequest(ChatRequest, kw_only=True):
-    """The options of a transcription; its one message is made of the form."""
+    """The options of a transcription; its only message is made from the form."""
 
     HOSTED: ClassVar[Hosted] = TRANSCRIPTIONS
     REFUSED: ClassVar[Mapping[str, str]] = {
         **{name: f"{_NO_CHAT} {name}" for name in ("messages", "tools", "functions", "tool_choice")},
-        "known_speaker_names": '"known_speaker_names": speakers are not told apart',
-        "known_speaker_references": '"known_speaker_references": speakers are not told apart',
+        "known_speaker_names": '"known_speaker_names": this server does not distinguish speakers',
+        "known_speaker_references": '"known_speaker_references": this server does not distinguish speakers',
         "timestamp_granularities": '"timestamp_granularities": the model tells no times',
     }
 
@@ -46,13 +46,13 @@ class Transcription(msgspec.Struct):
     """A form that was read."""
 
     request: TranscriptionRequest
-    media: Markers  # with its sound
+    media: Markers  # holds the sound
     n_chars: int
-    is_text: bool  # the answer is the text alone
+    is_text: bool  # whether the response is the text alone
 
 
 class _Own(msgspec.Struct):
-    """Fields that are no options."""
+    """Fields that are not options."""
 
     prompt: str = ""
     language: str = ""
@@ -61,7 +61,7 @@ class _Own(msgspec.Struct):
 
 
 def read(served: ServedModel, content_type: str, body: bytes | memoryview) -> Transcription:
-    """Raises ApiError."""
+    """Return the transcription that a form asks for. Raises ApiError."""
     fields, file = _fields(body, content_type, served.settings.media_max_bytes)
     own = _own(fields)
     request = served.defaults.decode(TranscriptionRequest, _encode(fields))
@@ -80,7 +80,7 @@ def read(served: ServedModel, content_type: str, body: bytes | memoryview) -> Tr
 
 
 def _fields(body: bytes | memoryview, content_type: str, file_max: int) -> tuple[dict[str, Any], bytes]:
-    """The fields with the types that they mean, and the file."""
+    """Return the fields, converted to their types, and the file."""
     fields: dict[str, Any] = {}
     file: bytes | None = None
     n_left = TEXT_MAX
@@ -94,7 +94,7 @@ def _fields(body: bytes | memoryview, content_type: str, file_max: int) -> tuple
                 continue
             n_left -= len(part.data)
             if n_left < 0:
-                raise bad(f"the fields beside the file have more than {TEXT_MAX} bytes")
+                raise bad(f"The fields other than the file have more than {TEXT_MAX} bytes")
             value = _value(name, part.data)
             fields[name] = [*fields.get(name, ()), value] if is_many else value
     except FormError as error:
@@ -113,7 +113,8 @@ def _file(part: FormPart, earlier: bytes | None, file_max: int) -> bytes:
 
 
 def _value(name: str, data: memoryview) -> Any:
-    """A form's values are text: what is no string is read as JSON."""
+    """Return the value of a field. The values of a form are text; if the field is not a string, its text is parsed as
+    JSON."""
     try:
         text = str(data, "utf-8")
     except UnicodeDecodeError:
@@ -141,20 +142,20 @@ _STRINGS = {
 def _own(fields: dict[str, Any]) -> _Own:
     given = {name: fields.pop(name) for name in _Own.__struct_fields__ if name in fields}
     try:
-        found = msgspec.convert(given, _Own)
+        own = msgspec.convert(given, _Own)
     except msgspec.ValidationError as error:
         raise bad(f"The form cannot be read: {error}") from None
-    if unknown := set(found.include) - {"logprobs"}:
+    if unknown := set(own.include) - {"logprobs"}:
         raise bad(f'"include" may hold "logprobs", not "{min(unknown)[:64]}"')
-    return found
+    return own
 
 
-def _check_format(wanted: str, streams: bool) -> None:
-    if wanted in ("verbose_json", "srt", "vtt", "diarized_json"):
+def _check_format(format: str, streams: bool) -> None:
+    if format in ("verbose_json", "srt", "vtt", "diarized_json"):
         raise bad(
-            f'"response_format" "{wanted}" has times, which the model does not tell; use "json" or "text"'
+            f'"response_format" "{format}" has timestamps, which the model does not return; use "json" or "text"'
         )
-    if wanted not in ("json", "text"):
+    if format not in ("json", "text"):
         raise bad('"response_format" must be "json" or "text"')
-    if streams and wanted == "text":
+    if streams and format == "text":
         raise bad('"response_format" must be "json" for a stream, which has events')

@@ -1,4 +1,4 @@
-"""Owns POST /v1/audio/transcriptions and the format of its responses, streamed and complete.
+"""POST /v1/audio/transcriptions and the format of its responses, streamed and complete.
 
 Runs on the event loop. transcription_request.py reads the form; from then on it is a chat about a sound.
 """
@@ -31,9 +31,10 @@ _encode = msgspec.json.Encoder().encode
 
 
 class TranscriptDialect:
-    """Events and bodies carry the text, and at the end its usage. Reasoning is left out."""
+    """The dialect of a transcription. Events and bodies contain the text, and at the end its usage. Reasoning is left
+    out."""
 
-    holds = False  # the parser decides what is an event
+    holds = False  # the parser decides what an event is
 
     def __init__(self, chat: Chat, is_text: bool) -> None:
         self.chat = chat
@@ -42,22 +43,22 @@ class TranscriptDialect:
         self._parser = chat.parser()
         self._texts: list[str] = []
         self._logprobs: list[dict[str, Any]] = []
-        self._n_told = 0  # of the logprobs
+        self._n_sent = 0  # the number of logprobs that were sent
 
     def _take(self, data: bytes | None) -> str:
-        """The text that these bytes, or the end, add."""
+        """Return the text that these bytes add, or that the end of the output adds."""
         parser = self._parser
         deltas = parser.finish() if data is None else parser.feed(data.decode("utf-8", "replace"))
-        found = "".join(delta.text for delta in deltas if delta.kind == "content")
-        self._texts.append(found)
-        return found
+        text = "".join(delta.text for delta in deltas if delta.kind == "content")
+        self._texts.append(text)
+        return text
 
     def _remember(self, part: CompletionPart, piece: TextEvent) -> None:
         if self.chat.logprobs:
             job = part.job
-            told = objects.chat_logprobs(job.model.vocab, piece, 0, job.generation.post_sampling_probs)
+            entries = objects.chat_logprobs(job.model.vocab, piece, 0, job.generation.post_sampling_probs)
             self._logprobs += [
-                {name: value for name, value in one.items() if name in _LOGPROB} for one in told
+                {name: value for name, value in one.items() if name in _LOGPROB} for one in entries
             ]
 
     def _delta(self, text: str) -> bytes:
@@ -65,11 +66,11 @@ class TranscriptDialect:
             return b""
         event: dict[str, Any] = {"type": "transcript.text.delta", "delta": text}
         if self.chat.logprobs:
-            event["logprobs"], self._n_told = self._logprobs[self._n_told :], len(self._logprobs)
+            event["logprobs"], self._n_sent = self._logprobs[self._n_sent :], len(self._logprobs)
         return write_event(event)
 
     def _done(self, part: CompletionPart) -> dict[str, Any]:
-        """The last event, which is also the whole response."""
+        """Return the last event, which is also the whole response."""
         n_prompt, n_out = part.ended.n_prompt, part.ended.n_decoded
         n_text = len(without_rows(part.tokens_prompt)) // 4
         event: dict[str, Any] = {
@@ -94,7 +95,7 @@ class TranscriptDialect:
         return b""
 
     def frame(self, part: CompletionPart) -> TextFrame | None:
-        return None  # only the parser knows what a text is
+        return None  # only the parser knows which part of the output is content
 
     def piece(self, part: CompletionPart, piece: TextEvent) -> bytes:
         self._remember(part, piece)
@@ -145,7 +146,7 @@ def _start(served: ServedModel, exchange: Exchange, form: Transcription) -> None
     model, engine = served.ready()
     request = form.request
 
-    def answer(chat: Chat) -> None:
+    def submit(chat: Chat) -> None:
         constraint = settle_chat(chat, request, served)
         dialect = TranscriptDialect(chat, form.is_text)
         job = Job(served, exchange, request, constraint, model, engine, dialect, id=dialect.id, markers=True)
@@ -153,4 +154,4 @@ def _start(served: ServedModel, exchange: Exchange, form: Transcription) -> None
             job.content_type = PLAIN_TEXT
         start(chat, job)
 
-    with_chat(served, exchange, request, form.n_chars, answer, form.media)
+    with_chat(served, exchange, request, form.n_chars, submit, form.media)

@@ -96,7 +96,7 @@ class Making(msgspec.Struct):
     n_waiting: int = 0
 
 
-def wanted_schema(schema: Any, strict: bool) -> ConstraintSource:
+def schema_source(schema: Any, strict: bool) -> ConstraintSource:
     """Return the constraint for a JSON schema; equal schemas have equal keys. The order of properties matters, because
     the grammar follows it. An empty schema means any object, as in llama-server; `true` means any value."""
     data = msgspec.json.encode(schema if schema != {} else {"type": "object"})
@@ -105,7 +105,7 @@ def wanted_schema(schema: Any, strict: bool) -> ConstraintSource:
     return ConstraintSource(schema=data, strict=strict)
 
 
-def wanted_choices(texts: tuple[str, ...], named: str) -> ConstraintSource:
+def choices_source(texts: tuple[str, ...], named: str) -> ConstraintSource:
     """Return the constraint for one of several texts; `named` is the field of the request. A thread writes the grammar,
     because the texts may be long; texts that cannot fit are refused here."""
     if sum(map(len, texts)) > GRAMMAR_CHARS_MAX:
@@ -113,7 +113,7 @@ def wanted_choices(texts: tuple[str, ...], named: str) -> ConstraintSource:
     return ConstraintSource(choices=msgspec.json.encode(texts), named=named)
 
 
-def wanted_tools(
+def tools_source(
     format: Format, tools: list[dict[str, Any]], choice: str, parallel: bool, starts_in_reasoning: bool
 ) -> ConstraintSource:
     """Return the constraint for a call of one of the tools ("required"), for a call of the tool that `choice` names, or
@@ -152,7 +152,7 @@ def _parse(options: GenerationRequest, default: ConstraintSource) -> ConstraintS
         raise bad(f'"grammar" may have at most {GRAMMAR_CHARS_MAX} characters, not {len(grammar)}')
     if grammar and schema is not None:
         raise bad('Either "json_schema" or "grammar" can be specified, but not both')
-    return wanted_schema(schema, options.strict) if schema is not None else ConstraintSource(grammar or "")
+    return schema_source(schema, options.strict) if schema is not None else ConstraintSource(grammar or "")
 
 
 def from_flags(settings: ModelSettings) -> ConstraintSource:
@@ -184,7 +184,7 @@ def from_flags(settings: ModelSettings) -> ConstraintSource:
     if not isinstance(schema, dict | bool):
         raise ValueError(f"{named[0]} must be an object, true or false")
     try:
-        return wanted_schema(schema, True)
+        return schema_source(schema, True)
     except ApiError as error:
         raise ValueError(f"{named[0]}: {error.message}") from None
 
