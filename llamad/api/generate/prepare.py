@@ -138,6 +138,6 @@ async def _lent(served: ServedModel, prompt: MediaPrompt) -> MediaEmbeddings:
     try:
         return await served.ready()[1].lend_rows(*prompt.rows())
     except MemoryError:
-        raise ApiError(503, "there is no memory for the prompt's images") from None
+        raise ApiError(503, "There is not enough memory for the prompt's images") from None
     except EngineEnded:
         raise served.not_ready() from None

@@ -75,13 +75,13 @@ class LeftOut:
     def no_tools(self) -> str:
         """Return the end of an error about a tool that does not exist: the tools that were ignored."""
         tools = [name for name in self._names or () if name.startswith("tools.")]
-        return f"; left out, as only a hosted service has them: {', '.join(tools)}" if tools else ""
+        return f"; left out, because only a hosted service has them: {', '.join(tools)}" if tools else ""
 
     def headers(self, request_id: str) -> tuple[tuple[str, str], ...]:
         """Return the headers of the response, and write the log line. Called once."""
         if not self._names:
             return ()
-        log.info("request %s: served without what this server does not have: %s", request_id, self)
+        log.info("request %s: ignored what this server does not support: %s", request_id, self)
         return ((HEADER, str(self)),)
 
 

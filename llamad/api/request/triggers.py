@@ -88,7 +88,7 @@ def _of_token(name: str, value: Any, model: Model, waits: Waits) -> str:
     try:
         return vocab.marked_output(token).decode()
     except UnicodeDecodeError:
-        raise bad(f'"{name}": token {token} is no whole text') from None
+        raise bad(f'"{name}": token {token} is not valid UTF-8 by itself') from None
 
 
 def _special_token(text: str, model: Model) -> int:

@@ -49,7 +49,7 @@ def make_host(settings: ModelSettings, model: Model) -> ChatHost:
         try:
             host.for_tools = _host(named, settings, model, kwargs)
         except TemplateError as error:
-            log.warning("the model's chat template for tools is not used: %s", error)
+            log.warning("the model's chat template for tools cannot be used: %s", error)
     return host
 
 

@@ -48,7 +48,7 @@ class KeyStates:
             try:
                 self._systems[name] = tokenized(system, model)
             except ApiError as error:
-                log.warning("a system prompt that a client has set is dropped: %s", error.message)
+                log.warning("dropped a system prompt that a client has set: %s", error.message)
                 del self._systems[name]
 
     def system(self, key: str) -> SystemPrompt:

@@ -34,7 +34,7 @@ class PromptFiles:
     def write(self, text: Callable[[], bytes]) -> None:
         """Write a file with what `text` returns; `text` is called in the thread."""
         if self._n_waiting >= WAITING_MAX:
-            log.warning("--log-prompts-dir: the disk is too slow; a prompt is left out")
+            log.warning("--log-prompts-dir: the disk is too slow; a prompt was not written")
             return
         self._n_waiting += 1
         self._n_files += 1

@@ -168,7 +168,7 @@ class Service:
                     stream.tick(now)
                 except Exception:
                     # A bug in one stream must not stop the pings of the others.
-                    log.exception("watching a stream failed")
+                    log.exception("checking a stream failed")
                     self.streams.discard(stream)
 
     def _watch_kept_streams(self, now: float) -> None:
@@ -176,7 +176,7 @@ class Service:
             self.kept_streams.tick(now)
             give_way(self.kept_streams, now, self.settings.stall_seconds)
         except Exception:
-            log.exception("watching the kept streams failed")
+            log.exception("checking the kept streams failed")
 
     def close(self) -> None:
         self.texts.close()

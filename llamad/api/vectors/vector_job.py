@@ -62,7 +62,7 @@ async def lent(served: ServedModel, media: Mapping[int, MediaPrompt]) -> dict[in
     try:
         return {i: TextMedia(one.runs(), await engine.lend_rows(*one.rows())) for i, one in media.items()}
     except MemoryError:
-        raise ApiError(503, "there is no memory for the images") from None
+        raise ApiError(503, "There is not enough memory for the images") from None
     except EngineEnded:
         raise served.not_ready() from None
 
