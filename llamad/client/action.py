@@ -1,4 +1,4 @@
-"""Owns the type of a slot action: what the engine is asked to do.
+"""The type of a slot action, which the engine is asked to do: save, restore, erase, shift or read a slot.
 
 Made and read on the event loop. Must not know HTTP or JSON.
 """
@@ -14,11 +14,11 @@ from llamad.protocol.blobs import Blob
 class Action(msgspec.Struct, frozen=True):
     kind: int
     slot: int
-    blob: Blob | None = None  # kept alive until the engine has answered
+    blob: Blob | None = None  # stays alive until the engine has answered
     nowait: bool = False
-    owner: int = 0  # as in RequestContext
-    n_tokens: int = 0  # of a state to restore
-    n_bytes: int = 0  # likewise: at most as many as the blob has, which is only read
+    owner: int = 0  # the same number as in RequestContext
+    n_tokens: int = 0  # tokens of a state to restore
+    n_bytes: int = 0  # bytes of a state to restore, at most the blob's size
     n_keep: int = 0
     n_discard: int = 0
-    adapters: Span = (0, 0, 0)  # of a state to restore
+    adapters: Span = (0, 0, 0)  # the adapter sets that computed a state to restore

@@ -1,7 +1,7 @@
-"""Owns the front's end of an engine's control socket: questions and their answers, by number.
+"""The front's end of an engine's control socket: sends questions and matches the replies to them by number.
 
-Event loop only. Every question is answered, or raises EngineEnded when the engine is gone, or EngineFault where an
-exception came in the engine instead of an answer.
+Event loop only. A question returns its reply, or raises EngineEnded if the engine is gone, or EngineFault if the
+question raised an exception in the engine.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ log = logging.getLogger("llamad.engine")
 
 
 class Asking(GrammarOwner, Protocol):
-    """What an engine can be asked beside its rings."""
+    """The questions that an engine answers through its control socket instead of its rings."""
 
     async def compile(self, text: str, time_max_us: int) -> EngineGrammar:
-        """Raises GrammarError."""
+        """Compile a grammar within this time. Raises GrammarError."""
         ...
 
     async def lend(self, blob: Blob) -> bool:
-        """Map the blob for a command that names it. False: there is no memory."""
+        """Map the blob in the engine for a command that names it. Return False if there is not enough memory."""
         ...
 
     def give_back(self, blob: Blob) -> None: ...
@@ -60,21 +60,21 @@ class Asking(GrammarOwner, Protocol):
     async def embed(
         self, blob: Blob, lengths: list[int], runs: list[MediaRun], adapters: list[tuple[int, float]]
     ) -> Embedded:
-        """A batch; the blobs of the runs have been lent."""
+        """Compute the embeddings of a batch of texts. The blobs of the runs must have been lent before."""
         ...
 
     async def open_adapter(self, number: int, path: str) -> AdapterInfo:
-        """Raises FileRefused."""
+        """Open a LoRA adapter under this number. Raises FileRefused."""
         ...
 
     def close_adapter(self, number: int) -> None:
-        """Of an engine that computes nothing but vectors."""
+        """Close an adapter of an engine that computes only embeddings."""
         ...
 
 
 class Control(asyncio.Protocol):
-    """`on_message` gets what is no answer; `on_broken` what no engine sends; `on_lost` is called when the engine can
-    say nothing more."""
+    """`on_message` gets the messages that are not replies. `on_broken` is called with the reason when a message cannot
+    be decoded, and `on_lost` when the connection is lost."""
 
     def __init__(
         self,
@@ -92,10 +92,10 @@ class Control(asyncio.Protocol):
         self._next_id = 1
         self._is_closed = False
 
-    # asyncio's.
+    # Called by asyncio.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's is no subclass
+        self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's transport is not a subclass
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
@@ -119,14 +119,14 @@ class Control(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._on_lost()
 
-    # The client's.
+    # Called by the client.
 
     def send(self, message: Message) -> None:
         if self._transport is not None and not self._is_closed:
             self._transport.write(packed(message))
 
     def close(self) -> None:
-        """The engine is gone, or shall go."""
+        """Close the connection; all questions that wait for a reply fail with EngineEnded."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -160,7 +160,7 @@ class Control(asyncio.Protocol):
         return EngineGrammar(reply.grammar, reply.n_bytes, self)
 
     def drop_grammar(self, number: int) -> None:
-        """Any thread: the last reference may go anywhere."""
+        """Tell the engine to drop a grammar. May be called on any thread."""
         try:
             self._loop.call_soon_threadsafe(self.send, DropGrammar(number))
         except RuntimeError:

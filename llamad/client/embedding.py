@@ -1,4 +1,4 @@
-"""Owns the queue of texts to embed: packs them into batches, sends one at a time to the engine, hands out the rows.
+"""The queue of texts to embed: packs them into batches, sends the engine one at a time, and delivers the embeddings.
 
 Event loop only; computes nothing.
 """
@@ -27,15 +27,15 @@ log = logging.getLogger("llamad.engine")
 
 
 class TextMedia(msgspec.Struct, frozen=True, eq=False):
-    """Images and sound of a text: where they stand, and the memory with them, as lent to the engine."""
+    """Images and sound of a text: their positions, and the memory with their embeddings, which the engine maps."""
 
     runs: list[MediaRun]
     lent: MediaEmbeddings
 
 
 class Job:
-    """All texts of one request; `media` has the files of some, by their index. `future` gives the rows of each, in
-    order."""
+    """All texts of one request. `media` has the images and sound of texts by the index of the text. The result of
+    `future` is the embeddings of each text, in order."""
 
     __slots__ = (
         "adapters",
@@ -70,8 +70,8 @@ class Job:
         self.is_gone = False
 
     def abort(self) -> None:
-        """The client has disconnected, or its deadline has passed: texts not started are dropped. Does nothing to a job
-        that has ended."""
+        """Drop the texts that have not been started, because the client has disconnected or its deadline has passed.
+        Does nothing to a job that has ended."""
         self.is_gone = True
         self.future.cancel()
 
@@ -88,15 +88,17 @@ class Embedder:
         self, info: VectorInfo, *, jobs_max: int, n_pack: int, n_texts_max: int, arena: Arena | None = None
     ) -> None:
         self.info = info
-        self._arena = arena  # where engines map the texts and vectors of a batch
+        self._arena = arena  # the memory for the texts and embeddings of a batch, which engines map
         self.jobs_max = jobs_max
         self.counts = VectorCounts()
-        self.n_pack = n_pack  # tokens and texts of one batch
+        self.n_pack = n_pack  # maximum tokens of one batch
         self._n_texts_max = n_texts_max
         self._jobs: deque[Job] = deque()
-        self._served: dict[int, int] = {}  # clients with jobs: the batch that last had texts of theirs
-        self._asking: Asking | None = None  # while an engine is connected
-        self._vocab: Vocab | None = None  # that it takes tokens of
+        self._served: dict[
+            int, int
+        ] = {}  # for each client with jobs: the number of the last batch with its texts
+        self._asking: Asking | None = None  # the connected engine
+        self._vocab: Vocab | None = None  # the vocabulary of this engine
         self._running: asyncio.Task[None] | None = None
         self._t_sent = 0.0  # when the batch that is being computed was sent; 0: none is
 
@@ -105,7 +107,7 @@ class Embedder:
         self._begin()
 
     def disconnect(self, error: Exception | None = None) -> None:
-        """The engine has ended: all requests fail."""
+        """Fail all requests, because the engine has ended."""
         self._asking = None
         jobs, self._jobs = list(self._jobs), deque()
         for job in jobs:
@@ -125,15 +127,15 @@ class Embedder:
         return sum(len(job.texts) - job.n_taken for job in self._jobs if not job.is_gone)
 
     def silent_seconds(self) -> float:
-        """How long the batch at the engine has been there."""
+        """Return how long the engine has been computing the current batch; 0 if there is none."""
         return time.monotonic() - self._t_sent if self._t_sent else 0.0
 
     def can_accept(self) -> bool:
-        """Whether the queue has room for one more request."""
+        """Return whether the queue has room for one more request."""
         return len(self._jobs) < self.jobs_max or any(job.is_gone for job in self._jobs)
 
     def has_share(self, client: int) -> bool:
-        """Whether one more request of this client leaves room for others."""
+        """Return whether one more request of this client leaves room for other clients."""
         return sum(job.client == client for job in self._jobs) < share_of(self.jobs_max)
 
     def submit(
@@ -144,9 +146,9 @@ class Embedder:
         adapters: Sequence[Use] = (),
         vocab: Vocab | None = None,
     ) -> Job:
-        """Queue the texts of a request, each int32 token ids of `vocab` and not longer than info.n_text_max; with
-        images or sound, than info.n_mixed_max. Raises EngineEnded if there is no engine, or if the texts were prepared
-        for another one."""
+        """Queue the texts of a request. Each text is int32 token ids of `vocab`, at most info.n_text_max of them, or
+        info.n_mixed_max in a text with images or sound. Raises EngineEnded if there is no engine, or if the texts were
+        prepared for another engine."""
         media = media or {}
         is_stale = vocab is not self._vocab or any(
             one.lent.lending.asking is not self._asking for one in media.values()
@@ -168,9 +170,9 @@ class Embedder:
             self._running = asyncio.ensure_future(self._run())
 
     async def _run(self) -> None:
-        """Batch after batch, until nothing waits."""
+        """Compute one batch after the other until no text waits."""
         try:
-            # What the same iteration of the loop brings goes together.
+            # Texts that arrive in the same iteration of the event loop share a batch.
             await asyncio.sleep(0)
             while self._asking is not None and (batch := self._take()):
                 await self._compute(self._asking, batch)
@@ -179,8 +181,8 @@ class Embedder:
         self._begin()
 
     def _take(self) -> list[tuple[Job, int]]:
-        """The next texts, as many as one batch holds: in order, but clients take turns from batch to batch. A text
-        longer than a batch goes alone, and so does one with images or sound."""
+        """Return the texts of the next batch, in the order of arrival, but clients take turns from batch to batch. A
+        text that is longer than a batch gets a batch of its own, and so does a text with images or sound."""
         self._prune()
         self._served = {job.client: self._served.get(job.client, 0) for job in self._jobs}
         batch = self._fill(sorted(self._jobs, key=lambda job: self._served[job.client]))
@@ -193,7 +195,7 @@ class Embedder:
         n_tokens = 0
         for job in jobs:
             if batch and job.adapters != batch[0][0].adapters:
-                continue  # they are computed together
+                continue  # a batch has one set of adapters
             while job.n_taken < len(job.texts):
                 n_more = len(job.texts[job.n_taken]) // 4
                 is_alone = job.n_taken in job.media
@@ -208,7 +210,8 @@ class Embedder:
         return batch
 
     async def _compute(self, asking: Asking, batch: list[tuple[Job, int]]) -> None:
-        """Have the rows computed and deliver them. The batch keeps what its jobs have lent until it is answered."""
+        """Send a batch to the engine and deliver its embeddings. The batch keeps the memory that its jobs have lent
+        until the engine replies."""
         texts = [job.texts[i] for job, i in batch]
         lengths = [len(text) // 4 for text in texts]
         n_rows = sum(lengths) if self.info.pooling == "none" else len(texts)
@@ -218,7 +221,7 @@ class Embedder:
             memoryview(blob)[: 4 * sum(lengths)] = b"".join(texts)
             self._t_sent = time.monotonic()
             runs = [run for job, i in batch if i in job.media for run in job.media[i].runs]
-            answer = await asking.embed(blob, lengths, runs, batch[0][0].adapters)
+            reply = await asking.embed(blob, lengths, runs, batch[0][0].adapters)
         except EngineEnded as error:
             self._fail(batch, error)
             return
@@ -228,18 +231,18 @@ class Embedder:
             return
         finally:
             self._t_sent = 0.0
-        if answer.code != 0:
-            self._fail(batch, ComputeFailed(answer.code))
+        if reply.code != 0:
+            self._fail(batch, ComputeFailed(reply.code))
             return
         counts = self.counts
-        counts.seconds += answer.seconds
+        counts.seconds += reply.seconds
         counts.n_batches += 1
         counts.n_texts += len(batch)
         counts.n_tokens += sum(lengths)
         self._deliver(batch, self._rows(blob, lengths, n_rows))
 
     def _rows(self, blob: Blob, lengths: list[int], n_rows: int) -> list[Embeddings]:
-        """Of each text, in the blob's memory."""
+        """Return the embeddings of each text as views of the blob's memory."""
         import numpy as np
 
         rows = np.frombuffer(memoryview(blob), np.float32, offset=4 * sum(lengths)).reshape(
@@ -249,16 +252,16 @@ class Embedder:
             return [rows[i : i + 1] for i in range(n_rows)]
         return np.split(rows, np.cumsum(lengths)[:-1])
 
-    def _deliver(self, batch: list[tuple[Job, int]], found: list[Embeddings]) -> None:
+    def _deliver(self, batch: list[tuple[Job, int]], embeddings: list[Embeddings]) -> None:
         done = []
-        for (job, i), rows in zip(batch, found, strict=True):
+        for (job, i), rows in zip(batch, embeddings, strict=True):
             job.rows[i] = rows
             job.n_left -= 1
             if job.n_left == 0:
                 done.append(job)
-        self._prune()  # before the result is delivered: an answered request no longer counts
+        self._prune()  # before the results are delivered, so that finished requests no longer count
         for job in done:
-            if not job.future.done():  # else its client has disconnected meanwhile
+            if not job.future.done():  # a client may have disconnected meanwhile
                 job.future.set_result([rows for rows in job.rows if rows is not None])
 
     def _fail(self, batch: list[tuple[Job, int]], error: Exception) -> None:

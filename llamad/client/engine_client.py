@@ -1,7 +1,7 @@
-"""Owns the front's side of an engine: submit, abort, and dispatch of events to each task's sink.
+"""The front's side of an engine: submits and aborts tasks, and dispatches events to each task's sink.
 
-Runs on the event loop. The engine may end at any moment and another take its place: then every task and action in
-flight fails, and the counters go on from where they were.
+Runs on the event loop. The engine may end at any moment, and another may take its place: then every task and action in
+flight fails, and the counters continue from their last values.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from llamad.tokenizer.vocab import Vocab
 log = logging.getLogger("llamad.engine")
 
 RETRY_SECONDS = 0.005
-# Fields of stats() that are of one engine, not sums since the start.
+# Fields of stats() that describe the current engine. All others are sums over all engines since the start.
 GAUGES = frozenset(
     [
         "t_last_step_us",
@@ -63,7 +63,7 @@ GAUGES = frozenset(
         "checkpoint_us_max",
     ]
 )
-MAXIMA = frozenset(["n_tokens_max"])  # of all engines
+MAXIMA = frozenset(["n_tokens_max"])  # fields of stats() that are maxima over all engines
 NO_COUNTS = SlotCounts()
 
 
@@ -74,12 +74,12 @@ class Running:
 
     def __init__(self, sink: Sink, task: Task) -> None:
         self.sink = sink
-        self.task = task  # keeps what the engine points to alive
-        self.slot = -1  # until it is admitted
+        self.task = task  # keeps the memory alive that the engine uses
+        self.slot = -1  # -1 until the task is admitted
         self.t_submit = time.monotonic()
 
     def is_queued(self, t_before: float) -> bool:
-        """Whether it has waited for a slot since this time."""
+        """Return whether the task has waited for a slot since this time."""
         return self.slot < 0 and self.t_submit <= t_before
 
 
@@ -89,8 +89,8 @@ def _ended(task: Task, done: Done) -> Ended:
 
 
 class EngineClient:
-    """All tasks in flight, by id. Ids increase, so the oldest is the smallest. `on_broken` is called when the engine
-    must be ended, with the reason."""
+    """All tasks in flight, by id. Ids increase, so the oldest task has the smallest id. `on_broken` is called with the
+    reason when the engine must be ended."""
 
     def __init__(
         self,
@@ -103,9 +103,9 @@ class EngineClient:
         self.n_slots = n_slots
         self.queue_max = queue_max
         self.tasks: dict[int, Running] = {}
-        self.ended: dict[int, Ended] = {}  # by slot, until its next task
+        self.ended: dict[int, Ended] = {}  # by slot; removed when the slot gets its next task
         self._on_broken = on_broken
-        self._port: Port | None = None  # while it is connected
+        self._port: Port | None = None  # None while no engine is connected
         self._asking: Asking | None = None
         self._vocab: Vocab | None = None
         self._lending: Lending | None = None
@@ -120,7 +120,7 @@ class EngineClient:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def connect(self, link: Link, asking: Asking, vocab: Vocab | None = None) -> None:
-        """An engine serves from now on; `vocab` is what it takes tokens of."""
+        """Use this engine from now on; `vocab` is its vocabulary."""
         assert self._port is None
         self._loop = asyncio.get_running_loop()
         self._port = port = Port(link)
@@ -134,7 +134,7 @@ class EngineClient:
         be_brief_here()
 
     def disconnect(self, failure: int = FAILURE_ENGINE, result: int = RESULT_ENGINE) -> None:
-        """The engine has ended: its last events still count, what is left fails."""
+        """The engine has ended: handle its last events, then fail the tasks and actions that are left."""
         port = self._port
         if port is None or self._loop is None:
             return
@@ -156,7 +156,7 @@ class EngineClient:
             self._acted(action_id, Acted(result))
 
     def stop(self) -> None:
-        """Ask the engine to fail what it has and to end."""
+        """Ask the engine to fail its tasks and to end."""
         self._send(Port.stop)
 
     def close(self) -> None:
@@ -168,7 +168,7 @@ class EngineClient:
         return self._port is not None
 
     def stats(self) -> dict[str, int]:
-        """Counters and times (µs), read without waiting for the engine."""
+        """Return counters and times (µs) without waiting for the engine."""
         port = self._port
         if port is None:
             return self._before | dict.fromkeys(GAUGES & self._before.keys(), 0)
@@ -184,21 +184,21 @@ class EngineClient:
         return self._port.slots() if self._port is not None else [NO_COUNTS] * self.n_slots
 
     def n_decoded(self, task_id: int) -> int:
-        """Tokens that a task has so far; 0 while it waits, and after its end."""
+        """Return the number of tokens that a task has generated; 0 while it waits, and after its end."""
         running = self.tasks.get(task_id)
         return self.slots()[running.slot].n_decoded if running is not None and running.slot >= 0 else 0
 
     def n_idle(self) -> int:
-        """Slots without a task."""
+        """Return the number of slots without a task."""
         return self._port.n_idle() if self._port is not None else 0
 
     def silent_seconds(self) -> float:
-        """How long an engine that has something to do has not got on."""
+        """Return for how long the engine has made no progress although it has work."""
         return self._port.silent_us() / 1e6 if self._port is not None else 0.0
 
     @property
     def n_ubatch(self) -> int:
-        """Tokens that it computes at once; 0 while there is none."""
+        """The number of tokens that the engine computes at once; 0 while there is no engine."""
         return self._port.n_ubatch if self._port is not None else 0
 
     @property
@@ -210,20 +210,20 @@ class EngineClient:
         return len(self.tasks) - self.n_running
 
     def n_queued(self, t_before: float) -> int:
-        """Tasks that have waited for a slot since this time."""
+        """Return the number of tasks that have waited for a slot since this time."""
         return sum(running.is_queued(t_before) for running in self.tasks.values())
 
     def can_accept(self, n_tasks: int) -> bool:
-        """Whether the queue has room for `n_tasks` more."""
+        """Return whether the queue has room for `n_tasks` more."""
         return len(self.tasks) + n_tasks <= self.n_slots + self.queue_max
 
     def has_share(self, client: int, n_tasks: int) -> bool:
-        """Whether `n_tasks` more leave room in the queue for other clients."""
+        """Return whether `n_tasks` more tasks of this client leave room in the queue for other clients."""
         n_own = sum(running.task.context.client == client for running in self.tasks.values())
         return n_own + n_tasks <= self.n_slots + share_of(self.queue_max)
 
     def new_group(self) -> int:
-        """A number for tasks that share the prefill of one prompt."""
+        """Return a new number for tasks that share the prefill of one prompt."""
         self._n_groups += 1
         return self._n_groups
 
@@ -250,7 +250,7 @@ class EngineClient:
         return task_id
 
     def _is_stale(self, task: Task) -> bool:
-        """Whether the task was prepared for an engine that has ended, and cannot be this one's."""
+        """Return whether the task was prepared for an engine that has ended, so that this engine cannot run it."""
         return (
             task.vocab is not self._vocab
             or (task.grammar is not None and task.grammar.asking is not self._asking)
@@ -258,23 +258,23 @@ class EngineClient:
         )
 
     def abort(self, task_id: int) -> None:
-        """The client has disconnected. The sink still gets on_failed(FAILURE_ABORTED), or on_done if that is first."""
+        """Abort a task. Its sink still gets on_failed(FAILURE_ABORTED), or on_done if the task ends before that."""
         if task_id in self.tasks:
             self._send(lambda port: port.abort(task_id))
 
     def pause(self, task_id: int) -> None:
-        """Back-pressure: the task keeps its slot but decodes nothing."""
+        """Pause a task for back-pressure: it keeps its slot but decodes nothing."""
         self._send(lambda port: port.pause(task_id))
 
     def resume(self, task_id: int) -> None:
         self._send(lambda port: port.resume(task_id))
 
     def forget(self, adapter: int) -> None:
-        """No task uses the adapter any more, and none will."""
+        """Tell the engine to close an adapter that no task uses or will use."""
         self._send(lambda port: port.forget(adapter))
 
     async def lend_rows(self, packed: bytes, blobs: list[Blob]) -> MediaEmbeddings:
-        """For a task to come. Raises MemoryError, EngineEnded."""
+        """Map the embeddings of a prompt in the engine, for a later task. Raises MemoryError, EngineEnded."""
         if self._lending is None:
             raise EngineEnded
         return await self._lending.lend(packed, blobs)
@@ -308,7 +308,7 @@ class EngineClient:
             raise
 
     def _acted(self, action_id: int, acted: Acted) -> None:
-        """Raises ValueError if the engine says that it wrote more than the blob holds."""
+        """Deliver the result of an action. Raises ValueError if the engine reports more bytes than the blob holds."""
         future, action = self._actions.get(action_id, (None, None))
         if future is None or action is None:
             return
@@ -321,21 +321,21 @@ class EngineClient:
             future.set_result(acted)
 
     async def compile(self, text: str, time_max_us: int) -> EngineGrammar:
-        """A grammar for tasks. Raises GrammarError, and EngineEnded."""
+        """Compile a grammar for tasks. Raises GrammarError, EngineEnded."""
         if self._asking is None:
             raise EngineEnded
         return await self._asking.compile(text, time_max_us)
 
     def _refuse(self, task_id: int, failure: int, code: int) -> None:
-        """The engine cannot have this task."""
+        """Fail a task that cannot be sent to the engine."""
         running = self.tasks.pop(task_id, None)
         if running is not None:
             running.sink.on_failed(failure, code)
 
     def _send(self, command: Callable[[Port], bool], refused: Callable[[], None] | None = None) -> None:
-        """Sends commands in order; those that do not fit the ring wait here."""
+        """Send commands in order; commands that do not fit into the ring wait in the backlog."""
         if self._port is None:
-            return  # whoever waits for an answer has one: disconnect()
+            return  # disconnect() has failed everything that waited
         self._backlog.append((command, refused))
         if len(self._backlog) == 1:
             self._retry()
@@ -352,17 +352,17 @@ class EngineClient:
                     self._retry_later()
                     return
             except Exception:
-                # Drop it: at the head it would block all later commands.
+                # Drop the command, because it would block all later ones.
                 log.exception("cannot send a command to the engine")
                 if refused is not None and self._loop is not None:
                     self._loop.call_soon(refused)
             self._backlog.popleft()
 
     def _on_events(self) -> int:
-        """Dispatch the engine's events to their tasks. Returns their number."""
+        """Dispatch the engine's events to their tasks. Return the number of events."""
         n_events = self._take_events()
         if n_events and self._loop is not None:
-            # Transports write at once or at the end of this iteration of the loop: a callback runs after both.
+            # Transports write at once or at the end of this iteration of the loop; this callback runs after both.
             self._loop.call_soon(self._on_written)
         return n_events
 
@@ -412,15 +412,15 @@ class EngineClient:
         return len(events)
 
     def _break(self, port: Port, what: str) -> None:
-        """The engine wrote what no engine writes: listen to it no more, and have it ended."""
-        log.error("the engine wrote what no engine writes: %s", what)
+        """The engine wrote invalid data: stop reading from it, and have it ended."""
+        log.error("the engine wrote invalid data: %s", what)
         assert self._loop is not None
         self._loop.remove_reader(port.event_fd)
         if self._on_broken is not None:
             self._on_broken(f"it wrote {what}")
 
     def _give_up(self, task_id: int, running: Running) -> None:
-        """A sink raised. A bug in one request must not lose the events of the others."""
+        """Abort a task whose sink raised an exception. The events of other tasks are still dispatched."""
         log.exception("request %s: writing the response failed", running.task.context.request_id)
         self.abort(task_id)
         try:
@@ -429,7 +429,7 @@ class EngineClient:
             log.exception("request %s: cleaning up failed, too", running.task.context.request_id)
 
     def _on_written(self) -> None:
-        """The last events' responses are written; the trace gets the time that took."""
+        """The responses to the last events have been written: write the steps and that time to the trace."""
         if self._port is None:
             return
         self._port.written()

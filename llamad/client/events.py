@@ -1,7 +1,7 @@
-"""Owns the structs of what an engine reports: its events, and the numbers of its slots.
+"""The structs for what an engine reports: its events, and the counts of its slots.
 
-port.pyx makes them, in the order of their fields; the text of a task has a struct of its own (text_event.pyx). Read on
-the event loop. Must not know HTTP or JSON.
+port.pyx makes them, with positional arguments in the order of the fields; the text of a task has a struct of its own
+(text_event.pyx). Read on the event loop. Must not know HTTP or JSON.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Admitted(msgspec.Struct, frozen=True):
 
 
 class PromptTokens(msgspec.Struct, frozen=True):
-    """Tokens of a task's prompt, from its second on."""
+    """Tokens of a task's prompt, from the second token on, with their probabilities."""
 
     tokens: list[int]
     probs: list[TokenProbs]
@@ -35,7 +35,7 @@ class PromptTokens(msgspec.Struct, frozen=True):
 class Progress(msgspec.Struct, frozen=True):
     """How far the prefill of a task has come."""
 
-    n_processed: int  # prompt tokens in the slot, those from the cache included
+    n_processed: int  # prompt tokens in the slot, including those from the cache
     prompt_us: int
 
 
@@ -60,22 +60,22 @@ class Failed(msgspec.Struct, frozen=True):
     """Why a task failed."""
 
     failure: int
-    code: int  # what it means depends on the failure
+    code: int  # its meaning depends on the failure
 
 
 class Acted(msgspec.Struct, frozen=True):
     """The result of an action."""
 
     result: int
-    n_tokens: int = 0  # in the slot, or erased
+    n_tokens: int = 0  # tokens in the slot, or erased tokens
     n_bytes: int = 0
     stall_us: int = 0  # how long the engine did nothing else
     n_processed: int = 0
-    adapters: Span = (0, 0, 0)  # that computed what was saved
+    adapters: Span = (0, 0, 0)  # the adapter sets that computed the saved state
 
 
 class SlotStep(msgspec.Struct, frozen=True, array_like=True):
-    """What a slot had in a step."""
+    """The tokens of a slot in a step."""
 
     slot: int
     n_tokens: int
@@ -83,7 +83,7 @@ class SlotStep(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One step of the engine, while it is traced; encoded, it is a line of the trace."""
+    """One step of the engine, if steps are traced. Its JSON is the first part of a line of the trace."""
 
     step: int
     t_us: int
@@ -93,7 +93,7 @@ class Step(msgspec.Struct, frozen=True):
     emit_us: int
     budget: int
     n_tokens: int
-    n_decoding: int = msgspec.field(name="n_writing")  # slots that wanted a token
+    n_decoding: int = msgspec.field(name="n_writing")  # slots that decode
     slots: list[SlotStep]
     wait_us: int
     n_fillers: int
@@ -101,7 +101,7 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class SlotCounts(msgspec.Struct, frozen=True):
-    """A slot's tokens and, of its task or its last one, how far that has come."""
+    """The number of a slot's tokens, and the progress of its current or last task."""
 
     is_busy: bool = False
     is_suspended: bool = False

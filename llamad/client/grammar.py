@@ -1,4 +1,4 @@
-"""Owns the front's handle of a grammar that an engine has compiled."""
+"""The front's handle of a grammar that an engine has compiled."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import Protocol
 
 class GrammarOwner(Protocol):
     def drop_grammar(self, number: int) -> None:
-        """Any thread: the last reference may go anywhere."""
+        """Drop the grammar in the engine. May be called on any thread."""
         ...
 
 
 class EngineGrammar:
-    """The engine forgets the grammar with the last reference to this; tasks that use it hold one. The number means
-    nothing to an engine other than the one behind `asking`."""
+    """A reference to a compiled grammar. Tasks that use the grammar have one; the engine drops the grammar when the
+    last reference is gone. The number is valid only for the engine behind `asking`."""
 
     __slots__ = ("asking", "id", "n_bytes")
 
     def __init__(self, id: int, n_bytes: int, asking: GrammarOwner) -> None:
         self.id = id
-        self.n_bytes = n_bytes  # memory that it takes
+        self.n_bytes = n_bytes  # memory that the grammar uses
         self.asking = asking
 
     def __del__(self) -> None:

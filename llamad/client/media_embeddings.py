@@ -1,6 +1,6 @@
-"""Owns rows of images and sound that an engine maps for tasks: each blob once, for as long as any of them needs it.
+"""Embeddings of images and sound that an engine maps for tasks: each blob once, as long as a task needs it.
 
-Event loop only, but the last reference to MediaEmbeddings may go in any thread: the event loop is told.
+Event loop only. The last reference to MediaEmbeddings may be dropped on any thread, which then notifies the event loop.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from llamad.protocol.blobs import Blob
 
 
 class Mapping(Protocol):
-    """The part of an engine's control that the rows need."""
+    """The part of an engine's control socket that maps and unmaps blobs."""
 
     async def lend(self, blob: Blob) -> bool: ...
 
@@ -20,8 +20,8 @@ class Mapping(Protocol):
 
 
 class MediaEmbeddings:
-    """The embeddings of one prompt. `packed` says where they stand in it (packed_run() of protocol/command.pyx). Their
-    memory is given back with the last reference to it."""
+    """The embeddings of one prompt. `packed` has their positions in it (packed_run() of client/command.pyx). The engine
+    unmaps their memory when the last reference is gone."""
 
     def __init__(self, packed: bytes, blobs: tuple[Blob, ...], lending: Lending) -> None:
         self.packed = packed
@@ -33,7 +33,7 @@ class MediaEmbeddings:
 
 
 class Lending:
-    """What one engine has mapped."""
+    """The blobs that one engine has mapped."""
 
     def __init__(self, asking: Mapping) -> None:
         self.asking = asking
@@ -42,7 +42,7 @@ class Lending:
         self._mapping: dict[int, asyncio.Task[bool]] = {}
 
     async def lend(self, packed: bytes, blobs: list[Blob]) -> MediaEmbeddings:
-        """Raises MemoryError, EngineEnded."""
+        """Map the blobs in the engine and return the embeddings of a prompt. Raises MemoryError, EngineEnded."""
         rows = MediaEmbeddings(packed, tuple(blobs), self)
         for blob in blobs:
             self._n_users[blob.id] = self._n_users.get(blob.id, 0) + 1
@@ -56,7 +56,7 @@ class Lending:
         return rows
 
     def release(self, blobs: tuple[Blob, ...]) -> None:
-        """Any thread: a prompt with these blobs needs them no more."""
+        """A prompt no longer needs these blobs. May be called on any thread."""
         try:
             self._loop.call_soon_threadsafe(self._give_back, blobs)
         except RuntimeError:

@@ -1,4 +1,4 @@
-"""Owns the session store: slot states in memory, by key and id, within a byte limit.
+"""The session store: slot states in memory, by key and id, within a byte limit.
 
 Event loop only. A blob never changes once stored, so restoring or archiving one needs a reference and no lock. Must
 not touch files or the engine.
@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager, contextmanager
 
 from llamad.protocol.blobs import Blob
 
-# Every session is a memory mapping, and a process may have some 65,000 of them.
+# Every session is a memory mapping, and a process may have about 65,000 mappings.
 SESSIONS_MAX = 10_000
 
 Name = tuple[str, int]  # the key's name ("" without keys) and the session's id
@@ -52,7 +52,7 @@ class Place:
         self._store = store
         self._name = name
         self._n_bytes = n_bytes
-        self._created_at = created_at  # of an evicted session of the same name; 0: none
+        self._created_at = created_at  # creation time of an evicted session of the same name; 0: none
         self._open = True
 
     def put(self, blob: Blob, n_tokens: int) -> Session:
@@ -89,7 +89,7 @@ class Sessions:
         return len(self._by_name)
 
     def of_key(self, key: str) -> list[Session]:
-        """The sessions of one key, sorted by id."""
+        """Return the sessions of one key, sorted by id."""
         return sorted(
             (one for (owner, _), one in self._by_name.items() if owner == key), key=lambda one: one.id
         )
@@ -123,7 +123,7 @@ class Sessions:
             self._let_go(session)
 
     def restored(self, name: Name, session: Session) -> None:
-        """After a restore: the session is the most recently used."""
+        """Note that the session was restored: it is now the most recently used one."""
         self.n_restores += 1
         if self._by_name.get(name) is session:
             del self._by_name[name]
@@ -131,7 +131,7 @@ class Sessions:
 
     @asynccontextmanager
     async def turn(self, name: Name) -> AsyncIterator[None]:
-        """Serializes what replaces or removes a session, including its file writes."""
+        """Wait for the turn of the caller to replace or remove a session, including its file writes."""
         lock, users = self._turns.setdefault(name, (asyncio.Lock(), []))
         users.append(None)
         try:
@@ -145,7 +145,7 @@ class Sessions:
     # Called by Place.
 
     def _put(self, name: Name, blob: Blob, n_tokens: int, created_at: int) -> Session:
-        """There is room, so it cannot fail."""
+        """Store a session, for which there must be room, so that this cannot fail."""
         now = int(self._clock())
         old = self.remove(name)
         if old is not None:
@@ -165,8 +165,8 @@ class Sessions:
             self.n_bytes -= session.size
 
     def _make_room(self, name: Name, n_bytes: int, created_at: int) -> int:
-        """Evict other sessions, if that is allowed, needed and enough. The session of the same name is evicted last;
-        returns its creation time in that case."""
+        """Evict sessions if room is needed, eviction is allowed and it frees enough; else raise StoreFull. The session
+        of the same name is evicted last. Return its creation time in that case, else `created_at`."""
         n_over = self.n_bytes + n_bytes - self.bytes_max
         n_more = len(self._by_name) + self._n_places + (name not in self._by_name) - SESSIONS_MAX
         if n_over <= 0 and n_more <= 0:

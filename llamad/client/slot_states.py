@@ -1,4 +1,4 @@
-"""Owns slot states above the engine: allocates buffers, validates blobs, turns the engine's results into exceptions.
+"""Saves and restores slot states: allocates buffers, validates blobs, turns the engine's results into exceptions.
 
 Runs on the event loop; long work runs on workers. Must not know HTTP, files or sessions.
 """
@@ -43,15 +43,15 @@ T = TypeVar("T")
 # A slot may grow while its buffer is allocated; after this many tries the buffer gets the maximum size.
 N_TRIES = 3
 N_WORKERS = 2
-TOKENS_INLINE_MAX = 16384  # read on the event loop: a millisecond
+TOKENS_INLINE_MAX = 16384  # so many tokens are read on the event loop, which takes about a millisecond
 
-# What ends a state that adapters computed, before the SHA-256 of their set.
+# A state that adapters computed ends with this, followed by the SHA-256 of their set.
 LORA = b"LORA"
 DIGEST_BYTES = 32
 
 
 class SlotBusy(Exception):
-    """The slot is busy, and the action was not to wait."""
+    """The slot is busy, and the action had `nowait`."""
 
 
 class StateRefused(Exception):
@@ -80,7 +80,8 @@ class SlotTokens(msgspec.Struct, frozen=True):
 
 
 class States:
-    """`layout` is None if states cannot be saved; `refusal` says why. States lie in `arena`, where engines map them."""
+    """`layout` is None if states cannot be saved; `refusal` says why. States are allocated in `arena`, which engines
+    map."""
 
     def __init__(
         self,
@@ -105,12 +106,13 @@ class States:
 
     @property
     def bytes_max(self) -> int:
-        """The largest state of a slot."""
+        """The size of a slot's largest state; 0 if states cannot be saved."""
         return self.layout.bytes_max(self.n_ctx) + len(LORA) + DIGEST_BYTES if self.layout is not None else 0
 
     async def save(self, slot: int, *, nowait: bool = False, owner: int = 0) -> Saved:
-        """The slot's state as SES1. The engine writes it in one call into a buffer allocated before, with room for the
-        signature behind it: a state that has grown into that, as small ones may meanwhile, is saved again."""
+        """Return the slot's state as SES1. The engine writes it in one call into a buffer that was allocated before,
+        with room for the signature after the state. If the slot has grown so much that the state does not fit before
+        the signature, it is saved again into a larger buffer."""
         layout = self._known()
         n_bytes = layout.bytes(self._n_tokens(slot))
         for n_try in range(N_TRIES + 1):
@@ -123,13 +125,14 @@ class States:
         raise StateRefused(500, "The slot's state is larger than this model's states can be")
 
     async def restore(self, slot: int, blob: Blob, *, nowait: bool = False, owner: int = 0) -> Restored:
-        """All or nothing: the whole blob is validated before the engine sees it."""
+        """Restore a state. The whole blob is validated before the engine gets it."""
         layout = self._known()
         n_bytes = blob.size
         signed = _signature(blob)
 
         def check() -> tuple[int, Blob, int]:
-            """The blob itself stays as it is: a session is restored again and again, and by several at once."""
+            """Return the number of tokens, the checked blob, and the state's size without a signature. `blob` is not
+            changed, because several requests may restore the same session at the same time."""
             try:
                 return *ses1.check(layout, blob, self._n_vocab, self.n_ctx, n_bytes), n_bytes
             except StateError:
@@ -157,11 +160,11 @@ class States:
         return Restored(acted.n_tokens, n_bytes, acted.stall_us)
 
     def _sign(self, blob: Blob, acted: Acted) -> None:
-        """A state that adapters computed says at its end which."""
+        """Append the digest of the adapters to a state that adapters computed."""
         number, base, n_base = acted.adapters
         if n_base and acted.n_tokens > n_base:
             raise StateRefused(
-                501, "The slot holds what an activated adapter (aLoRA) computed, for which SES1 has no place"
+                501, "The slot's state was computed by an activated adapter (aLoRA), which SES1 cannot store"
             )
         number = base if n_base else number
         if number == 0:
@@ -184,7 +187,7 @@ class States:
             ) from None
 
     async def erase(self, slot: int, *, nowait: bool = False, owner: int = 0) -> int:
-        """Returns how many tokens it held."""
+        """Erase the slot and return how many tokens it held."""
         return (await self._act(Action(ACTION_ERASE, slot, nowait=nowait, owner=owner))).n_tokens
 
     async def shift(
@@ -195,11 +198,11 @@ class States:
         return (await self._act(action)).n_tokens
 
     async def tokens(self, slot: int, *, nowait: bool = False, owner: int = 0) -> SlotTokens:
-        """What the slot holds, once it is idle."""
+        """Return the slot's tokens once it is idle."""
         return await self._tokens(ACTION_TOKENS, slot, nowait, owner)
 
     async def look(self, slot: int, *, owner: int = 0) -> SlotTokens:
-        """What the slot holds between two steps, busy or not."""
+        """Return the slot's tokens between two steps, whether it is busy or not."""
         return await self._tokens(ACTION_LOOK, slot, False, owner)
 
     async def _tokens(self, kind: int, slot: int, nowait: bool, owner: int) -> SlotTokens:
@@ -223,14 +226,14 @@ class States:
         self.workers.shutdown(wait=False, cancel_futures=True)
 
     async def work(self, work: Callable[[], T]) -> T:
-        """Run something long on a worker."""
+        """Run a long function on a worker thread."""
         try:
             return await asyncio.get_running_loop().run_in_executor(self.workers, work)
         except MemoryError:
             raise StateRefused(503, "Not enough memory for this state") from None
 
     async def _act(self, action: Action) -> Acted:
-        """Whether it is done; False if the blob was too small. Raises everything else."""
+        """Run an action and return its result, RESULT_DONE or RESULT_TOO_SMALL; other results raise an exception."""
         acted = await self._engine.act(action)
         if acted.result == RESULT_DONE or acted.result == RESULT_TOO_SMALL:
             return acted
@@ -240,13 +243,13 @@ class States:
 
 
 def _signature(blob: Blob) -> bytes | None:
-    """The digest at its end, if there may be one."""
+    """Return the digest of the adapters at the end of a state, or None if it has no signature."""
     tail = bytes(memoryview(blob)[-len(LORA) - DIGEST_BYTES :])
     return tail[len(LORA) :] if tail.startswith(LORA) and len(tail) == len(LORA) + DIGEST_BYTES else None
 
 
 def _token_list(blob: Blob) -> list[int]:
-    """Rows of images and sound have no token, and become -1."""
+    """Return the tokens in the blob. Embeddings of images and sound have no token and become -1."""
     return [max(token, -1) for token in memoryview(blob).cast("i")]
 
 
@@ -262,7 +265,7 @@ def _refusal(action: Action, acted: Acted) -> StateRefused:
     if acted.result == RESULT_ENGINE:
         return StateRefused(503, "The model's engine ended and is being started again; try again")
     if acted.result == RESULT_ROWS:
-        return StateRefused(501, "The slot holds images or sound, which a saved state has no place for")
+        return StateRefused(501, "The slot holds images or sound, which a saved state cannot store")
     if acted.result == RESULT_NOT_YOURS:
         return StateRefused(404, f"Slot {action.slot} was last used with another API key")
     if acted.result == RESULT_NO_ROOM:
@@ -279,9 +282,9 @@ def _refusal(action: Action, acted: Acted) -> StateRefused:
     if acted.result == RESULT_CANNOT:
         return StateRefused(
             501,
-            "The slot's tokens cannot be moved: this model's memory has no way to (recurrent, M-RoPE), its sliding"
-            " window has lost what the rest needs, its positions are grouped (--grp-attn-n), or another slot"
-            " shares the tokens (--kv-unified)",
+            "The slot's tokens cannot be moved: this model's memory does not support it (recurrent, M-RoPE), its"
+            " sliding window no longer has the tokens before the rest, its positions are grouped (--grp-attn-n), or"
+            " another slot shares the tokens (--kv-unified)",
         )
     if action.kind == ACTION_RESTORE:
         return StateRefused(500, "llama.cpp refused the state; the slot is empty now")

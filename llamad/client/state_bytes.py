@@ -1,17 +1,18 @@
-"""Owns the count of state bytes in transit: bodies being received, files being read, responses being sent.
+"""The count of state bytes in transit: bodies being received, files being read, responses being sent.
 
-Event loop only. Allocates nothing; only decides whether there is room for one more.
+Event loop only. Allocates nothing; only decides whether there is room for one more state.
 """
 
 from __future__ import annotations
 
 
 class NoRoom(Exception):
-    """Others use the room right now; the same request may succeed in a moment."""
+    """Other requests use the room at the moment; the same request may succeed later."""
 
 
 class Room:
-    """A limit on bytes in transit. A request alone is admitted whatever its size, which was checked before."""
+    """A limit on bytes in transit. If no other request holds bytes, a request of any size is admitted; its size was
+    checked before."""
 
     __slots__ = ("bytes_max", "n_bytes", "n_refused")
 
@@ -21,7 +22,7 @@ class Room:
         self.n_refused = 0
 
     def hold(self) -> Hold:
-        """An empty hold."""
+        """Return a new, empty hold."""
         return Hold(self)
 
 

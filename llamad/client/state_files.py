@@ -1,7 +1,7 @@
-"""Owns the files of --slot-save-path: names, atomic writes, reads, leftovers of a crash.
+"""The files of --slot-save-path: checks names, writes atomically, reads, and removes temporary files of a crash.
 
-Every function blocks and runs on a worker, except at start-up. Must not interpret a file's content, nor show a client
-more of a path than the name it gave.
+Every function blocks and runs on a worker, except at start-up. Must not interpret a file's content, and must not show
+a client any other part of a path than the name that it sent.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import secrets
 import stat
 from collections.abc import Iterator, Sequence
 
-PREFIX = ".llamad-tmp-"  # of files that are being written
+PREFIX = ".llamad-tmp-"  # begins the names of files that are being written
 NAME_BYTES_MAX = 255
-PIECE = 4 * 1024 * 1024  # of one system call
+PIECE = 4 * 1024 * 1024  # bytes per system call
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# A key's name as made by llamad/api/service/auth.py: nothing else from a client becomes a directory.
+# A key's name as llamad/api/service/auth.py makes it. Nothing else that a client sends becomes a directory.
 _KEY_FOLDER = re.compile(r"key-[0-9a-f]+").fullmatch
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -33,7 +33,7 @@ class FileRefused(Exception):
 
 
 def check_name(name: str) -> None:
-    """Raises FileRefused for a name that could mean anything but one file in the directory."""
+    """Raise FileRefused if the name could mean anything other than a file in the directory."""
     problem = ""
     if not name:
         problem = "is empty"
@@ -56,7 +56,7 @@ def check_name(name: str) -> None:
 
 
 class StateFile:
-    """A file open for reading. It has `size` bytes; reading fails if it has been truncated."""
+    """A file of `size` bytes that is open for reading. Reading fails if it has been truncated."""
 
     __slots__ = ("_fd", "_name", "size")
 
@@ -66,10 +66,10 @@ class StateFile:
         self.size = size
 
     def read(self, n_bytes: int) -> bytes:
-        """Its first n_bytes, or all if it has fewer."""
-        found = bytearray(min(n_bytes, self.size))
-        self.read_into(memoryview(found), 0)
-        return bytes(found)
+        """Return the first n_bytes of the file, or all if it has fewer."""
+        data = bytearray(min(n_bytes, self.size))
+        self.read_into(memoryview(data), 0)
+        return bytes(data)
 
     def read_into(self, view: memoryview, at: int) -> None:
         """Fill the view with the bytes from `at` on."""
@@ -100,23 +100,23 @@ class StateFiles:
         os.close(self._root)
 
     def write(self, key: str, name: str, pieces: Sequence[bytes | memoryview]) -> int:
-        """Write the pieces to the file, which is replaced atomically. Returns its size."""
+        """Write the pieces to the file, which is replaced atomically. Return its size."""
         check_name(name)
-        with _told(name, "written"), self._folder(key, make=True) as folder:
+        with _client_errors(name, "written"), self._folder(key, make=True) as folder:
             _check_target(folder, name)
             return _replace(folder, name, pieces)
 
     def size(self, key: str, name: str) -> int:
-        """The file's size."""
+        """Return the file's size."""
         check_name(name)
-        with _told(name, "read"), self._file(key, name) as (_, n_bytes):
+        with _client_errors(name, "read"), self._file(key, name) as (_, n_bytes):
             return n_bytes
 
     @contextlib.contextmanager
     def open(self, key: str, name: str, bytes_max: int) -> Iterator[StateFile]:
-        """Open a file for reading. One larger than bytes_max is rejected before it is read."""
+        """Open a file for reading. A file that is larger than bytes_max is rejected before it is read."""
         check_name(name)
-        with _told(name, "read"), self._file(key, name) as (fd, n_bytes):
+        with _client_errors(name, "read"), self._file(key, name) as (fd, n_bytes):
             if n_bytes > bytes_max:
                 raise FileRefused(
                     400, f"The file {name} has {n_bytes} bytes; the largest state of a slot has {bytes_max}"
@@ -142,7 +142,7 @@ class StateFiles:
 
     @contextlib.contextmanager
     def _file(self, key: str, name: str) -> Iterator[tuple[int, int]]:
-        """A file open for reading, and its size. NONBLOCK: a pipe must not block the thread."""
+        """Open a file for reading and yield its descriptor and size. A pipe must not block the thread (O_NONBLOCK)."""
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         with self._folder(key, make=False) as folder:
             _check_target(folder, name)
@@ -161,14 +161,15 @@ def _not_regular(name: str) -> FileRefused:
 
 
 def _check_target(folder: int, name: str) -> None:
-    """Only a regular file may exist under this name; links are neither followed nor replaced."""
+    """Raise FileRefused if something other than a regular file has this name. Links are neither followed nor
+    replaced."""
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
             raise _not_regular(name)
 
 
 def _create(folder: int) -> tuple[int, str]:
-    """A locked temporary file: the lock ends with the process, so that leftovers can be recognized."""
+    """Create a locked temporary file. The lock ends with the process, so that leftovers can be recognized."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     while True:
         name = f"{PREFIX}{os.getpid()}-{secrets.token_hex(8)}"
@@ -207,7 +208,7 @@ def _write_all(fd: int, view: memoryview) -> int:
 
 
 def _sweep(root: int) -> None:
-    """Remove what killed processes left behind, here and in the keys' directories."""
+    """Remove temporary files that killed processes have left, here and in the keys' directories."""
     _sweep_folder(root)
     for name in filter(_KEY_FOLDER, os.listdir(root)):
         try:
@@ -239,8 +240,8 @@ def _sweep_folder(folder: int) -> None:
 
 
 @contextlib.contextmanager
-def _told(name: str, verb: str) -> Iterator[None]:
-    """A system error as the client may see it: the reason, without a path."""
+def _client_errors(name: str, verb: str) -> Iterator[None]:
+    """Turn a system error into one that the client may see: it has the reason, but no path."""
     try:
         yield
     except FileNotFoundError:

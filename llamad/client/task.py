@@ -1,4 +1,4 @@
-"""Owns the types that cross from the API to the engine: what a task is, and who receives its events.
+"""The types that cross from the API to the engine: a task, and the sink that receives its events.
 
 Made and read on the event loop. Must not know HTTP or JSON.
 """
@@ -20,17 +20,17 @@ from llamad.protocol.sampling_params import Sampling
 from llamad.tokenizer.vocab import Vocab
 
 STOP_NAMES = {STOP_NONE: "none", STOP_EOS: "eos", STOP_LIMIT: "limit", STOP_WORD: "word"}
-ENGINE_ABSENT = 1  # the code of FAILURE_ENGINE for a task that no engine had
+ENGINE_ABSENT = 1  # the code of FAILURE_ENGINE for a task that was sent to no engine
 
 
 class RequestContext(msgspec.Struct, frozen=True):
-    """What the engine knows of a request."""
+    """The properties of a request that the engine uses."""
 
     request_id: str
     key_name: str = ""
     client: int = 0  # clients take turns in the queue
-    owner: int = 0  # with whom it shares cached prefixes; 0: all
-    session: int = 0  # its conversation, a hint for the choice of a slot; 0: none
+    owner: int = 0  # requests of one owner share cached prefixes; 0: all share them
+    session: int = 0  # the conversation, a hint for the choice of a slot; 0: none
     priority: int = 0
     deadline_us: int = 0  # on base.clock_us(); 0: none
 
@@ -43,26 +43,28 @@ class Task(msgspec.Struct):
     prompt: bytes  # token ids as int32
     sampling: Sampling
     options: Options = msgspec.field(default_factory=Options)
-    vocab: Vocab | None = None  # that the tokens are of; an engine with another one refuses the task
+    vocab: Vocab | None = None  # of the tokens; a task with another vocabulary than the engine's fails
     stops: list[bytes] = msgspec.field(default_factory=list)
-    bias: bytes = b""  # packed: packed_biases() of command.pyx
-    breakers: bytes = b""  # DRY's, packed: pack_breakers() of tokenizer/dry_breakers.pyx
-    n_keep: int = 0  # as the option, with the system prompt's tokens
+    bias: bytes = b""  # as packed_biases() of command.pyx returns it
+    breakers: bytes = (
+        b""  # DRY's sequence breakers, as pack_breakers() of tokenizer/dry_breakers.pyx returns them
+    )
+    n_keep: int = 0  # the option of this name plus the system prompt's tokens
     stream: bool = False
     context_shift: bool = True
     grammar: EngineGrammar | None = None  # lives as long as the task
-    markers: bool = False  # special tokens that mark calls and reasoning are part of the text
+    markers: bool = False  # the text includes the special tokens that mark tool calls and reasoning
     group: int = 0  # tasks that share the prefill of one prompt, from EngineClient.new_group(); 0: none
-    prompt_probs: bool = False  # also the prompt's own logprobs; disables the prefix cache
-    progress: bool = False  # the sink hears of every step that prefills
-    answer_bytes_max: int = 0  # approximate limit on its JSON; 0: none
-    penalty: bytes | None = None  # token ids for the penalties instead of the prompt's
+    prompt_probs: bool = False  # report the logprobs of the prompt, too; disables the prefix cache
+    progress: bool = False  # the sink gets on_progress() for every step that prefills
+    answer_bytes_max: int = 0  # approximate limit on the response's JSON; 0: none
+    penalty: bytes | None = None  # token ids that the penalties count instead of the prompt's
     adapters: AdapterSet = NO_ADAPTERS
-    rows: MediaEmbeddings | None = None  # of its images and sound; their memory lives as long as the task
+    rows: MediaEmbeddings | None = None  # of images and sound; their memory lives as long as the task
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """What a slot remembers of its last task."""
+    """How the last task of a slot ended."""
 
     owner: int
     stop_type: int
@@ -75,11 +77,11 @@ class Sink(Protocol):
     def on_admitted(self, slot: int, n_cached: int, t_us: int) -> None: ...
 
     def on_prompt(self, tokens: list[int], probs: list[TokenProbs]) -> None:
-        """Only with prompt_probs: the prompt's tokens from the second on, in order, before any text."""
+        """Receive the prompt's tokens from the second on, in order and before any text. Only with prompt_probs."""
         ...
 
     def on_progress(self, n_processed: int, prompt_us: int) -> None:
-        """Only with progress: how many of the prompt's tokens the slot holds, and the time that took."""
+        """Receive the number of prompt tokens in the slot and the prefill time so far. Only with progress."""
         ...
 
     def on_text(self, text: TextEvent) -> None: ...
@@ -89,7 +91,7 @@ class Sink(Protocol):
     def on_failed(self, failure: int, code: int) -> None: ...
 
     def on_broken(self) -> None:
-        """One of the calls above raised: the sink's last chance to clean up."""
+        """Clean up, because one of the calls above raised an exception."""
 
 
 class WatchingSink(Sink, Protocol):

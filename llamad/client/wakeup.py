@@ -30,7 +30,7 @@ class Gathering:
         self.is_open = False
 
     def open(self, loop: asyncio.AbstractEventLoop) -> None:
-        """A task is about to be put into the ring; the engine will be woken for it in any case."""
+        """Begin to gather: a task is about to be put into the ring, and the engine will be woken for it later."""
         if not self.is_open:
             self.is_open = True
             self._rouse()
@@ -40,7 +40,7 @@ class Gathering:
             loop.call_soon(self._turn, loop)
 
     def add(self, n_tokens: int) -> None:
-        """The task is in the ring; its prompt has `n_tokens`."""
+        """Count a task that is now in the ring; its prompt has `n_tokens`."""
         self._n_tokens += n_tokens
         self._n_tasks += 1
         if self._n_tokens >= self._n_tokens_max or self._n_tasks >= self._n_tasks_max:
