@@ -1,1 +1,1 @@
-"""What crosses between the event loop and an engine: rings, their messages, blobs, and shared types."""
+"""The interface between the event loop and an engine: rings, their messages, blobs, and shared types."""

@@ -1,6 +1,6 @@
-"""Owns the messages of the control socket between the front and an engine: what is rare, or has no fixed size.
+"""The messages of the control socket between the front and an engine, for what is rare or has no fixed size.
 
-Plain data, encoded as MessagePack behind a length. What happens at every token goes through the rings instead.
+Plain data, encoded as MessagePack after its length. What happens for every token goes through the rings instead.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ _LENGTH = struct.Struct("<I")
 
 
 class Message(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """Any of them; the class's name is its tag."""
+    """The base class of all messages. The name of the class is the message's tag."""
 
 
-# From the front.
+# Messages from the front.
 
 
 class Start(Message, frozen=True):
-    """The first one."""
+    """Load the model. This is the first message."""
 
-    settings: bytes  # of the model (flags/engine_settings.py)
-    is_verbose: bool  # whether the log shows lines for debugging
-    kept: bytes = b""  # of the Planned message of the last engine
+    settings: bytes  # the model's settings (flags/engine_settings.py)
+    is_verbose: bool  # the log shows lines for debugging
+    kept: bytes = b""  # from the Planned message of the last engine
 
 
 class Run(Message, frozen=True):
-    """The front is ready for this model: serve."""
+    """The front is ready for this model; the engine may serve."""
 
-    markers: list[str]  # texts of special tokens that tasks may ask to see
+    markers: list[str]  # texts of the special tokens that Task.markers adds to the text
 
 
 class Compile(Message, frozen=True):
-    """Answered by Compiled or Refused."""
+    """Compile a grammar. The engine answers with Compiled or Refused."""
 
     id: int
     text: str
@@ -49,7 +49,7 @@ class DropGrammar(Message, frozen=True):
 
 
 class Lend(Message, frozen=True):
-    """A blob that a command to come will name. Answered by Lent."""
+    """Map a blob that a later command will name. The engine answers with Lent."""
 
     id: int
     blob: int
@@ -61,20 +61,20 @@ class GiveBack(Message, frozen=True):
 
 
 class MediaRun(msgspec.Struct, frozen=True, array_like=True):
-    """Rows of an image or a sound within a text, in a blob that was lent."""
+    """Embeddings of an image or a sound within a text, in a blob that was lent."""
 
     blob: int
-    rows_at: int  # in bytes
-    grid_at: int  # likewise, of t[n], y[n] and x[n], int32 each and relative to its first position; -1: none
-    first: int  # index in the text
+    rows_at: int  # offset of the embeddings in bytes
+    grid_at: int  # offset of t[n], y[n] and x[n], int32 each and relative to the first position; -1: none
+    first: int  # index of the first one in the text
     n_rows: int
-    n_pos: int  # positions that it takes
+    n_pos: int  # number of positions that they take
     is_non_causal: bool
 
 
 class Embed(Message, frozen=True):
-    """A batch of texts: their tokens (int32) lie in the blob one behind the other, and their rows shall lie behind
-    them. A text with images or sound goes alone. Answered by Embedded."""
+    """Compute the embeddings of a batch of texts. The blob has the tokens (int32) of all texts; the engine writes the
+    embeddings after them. A text with images or sound is a batch of its own. The engine answers with Embedded."""
 
     id: int
     blob: int
@@ -85,7 +85,7 @@ class Embed(Message, frozen=True):
 
 
 class OpenAdapter(Message, frozen=True):
-    """Check the file and open it under this number. Answered by AdapterOpened or AdapterRefused."""
+    """Check the file and open it under this number. The engine answers with AdapterOpened or AdapterRefused."""
 
     id: int
     adapter: int
@@ -93,57 +93,58 @@ class OpenAdapter(Message, frozen=True):
 
 
 class CloseAdapter(Message, frozen=True):
-    """No batch of texts uses it any more. An engine that generates is told through its ring instead, since its thread
-    must not be in a decode."""
+    """Close an adapter that no batch of texts uses any more. An engine that generates gets a command through its ring
+    instead, because its thread must not be in a decode."""
 
     adapter: int
 
 
-# From the engine.
+# Messages from the engine.
 
 
 class Progress(Message, frozen=True):
-    """Of the load. The first one says that llama.cpp has read the vocabulary, and so can the front."""
+    """The progress of the load. The first one says that llama.cpp could read the vocabulary, so that the front can
+    read it, too."""
 
     permille: int
 
 
 class Planned(Message, frozen=True):
-    """The engine has decided what it takes of the devices. What else needs their memory may be loaded from now on."""
+    """The engine has decided how much memory it uses on each device. From now on, others may use the rest."""
 
-    kept: bytes = b""  # for the next engine, which should choose alike; empty if nothing was chosen
+    kept: bytes = b""  # for the next engine, which should make the same choice; empty if nothing was chosen
 
 
 class Loaded(Message, frozen=True):
-    """The model is open and has its contexts."""
+    """The model is loaded and its contexts are created."""
 
     info: ModelInfo
     n_ctx: int
     n_ctx_slot: int
     can_generate: bool
     vectors: VectorInfo | None
-    vectors_pack: tuple[int, int]  # tokens and texts of one batch
+    vectors_pack: tuple[int, int]  # maximum tokens and texts of one batch
     suppressed_tokens: list[int]
     adapters: list[AdapterInfo] = msgspec.field(default_factory=list)
 
 
 class Ready(Message, frozen=True):
-    """It serves, and the channel has its memory. `states` are those of one token and of two (ses1.Layout), empty where
-    the model has none; `n_window` is its sliding window."""
+    """The engine serves, and the channel has its memory. `states` are a state of one token and one of two tokens (for
+    ses1.Layout), or empty if the model has no states; `n_window` is its sliding window."""
 
     states: list[bytes]
     n_window: int
 
 
 class LoadFailed(Message, frozen=True):
-    """One line that says why and what to do. The process ends."""
+    """The model cannot be loaded, and the process ends. `reason` is one line that says why and what to do."""
 
     reason: str
-    is_refused: bool = False  # because of a file that a flag names beside the model
+    is_refused: bool = False  # because of a file other than the model that a flag names
 
 
 class Terminated(Message, frozen=True):
-    """Somebody sent SIGTERM to the engine. It goes on: the front decides whether it ends."""
+    """The engine got a SIGTERM. It continues, because the front decides whether it ends."""
 
 
 class Compiled(Message, frozen=True):
@@ -153,7 +154,7 @@ class Compiled(Message, frozen=True):
 
 
 class Refused(Message, frozen=True):
-    """The grammar cannot be used; line and column are 0 when it is not about a place."""
+    """The grammar cannot be used. Line and column are 0 if the reason has no position in the text."""
 
     id: int
     line: int
@@ -168,7 +169,7 @@ class Lent(Message, frozen=True):
 
 
 class Embedded(Message, frozen=True):
-    """llama.cpp's code: 0, or there are no rows."""
+    """`code` is llama.cpp's return code. If it is not 0, there are no embeddings."""
 
     id: int
     code: int
@@ -181,14 +182,14 @@ class AdapterOpened(Message, frozen=True):
 
 
 class AdapterRefused(Message, frozen=True):
-    """The file cannot be used, and nothing has changed."""
+    """The adapter's file cannot be used; nothing has changed."""
 
     id: int
     reason: str
 
 
 class Failed(Message, frozen=True):
-    """An exception came instead of the answer. The engine has logged it, and goes on."""
+    """The question raised an exception. The engine has logged it and continues."""
 
     id: int
     reason: str
@@ -207,19 +208,19 @@ decode_engine = msgspec.msgpack.Decoder(FromEngine).decode
 
 
 def packed(message: Message) -> bytes:
-    """The message as it crosses the socket."""
+    """Return the message's bytes for the socket."""
     data = _encode(message)
     return _LENGTH.pack(len(data)) + data
 
 
 def unpack(buffer: bytearray) -> list[bytes]:
-    """The whole messages in the buffer, which keeps the rest."""
-    found, at = [], 0
+    """Remove the complete messages from the buffer and return them."""
+    messages, at = [], 0
     while len(buffer) - at >= _LENGTH.size:
         (n,) = _LENGTH.unpack_from(buffer, at)
         if len(buffer) - at - _LENGTH.size < n:
             break
-        found.append(bytes(buffer[at + _LENGTH.size : at + _LENGTH.size + n]))
+        messages.append(bytes(buffer[at + _LENGTH.size : at + _LENGTH.size + n]))
         at += _LENGTH.size + n
     del buffer[:at]
-    return found
+    return messages

@@ -1,14 +1,14 @@
-"""Owns the errors that cross from an engine to the event loop. Must import nothing: it is imported first."""
+"""The errors that cross from an engine to the event loop. Must import nothing, because it is imported first."""
 
 from __future__ import annotations
 
 
 class LoadError(Exception):
-    """One line that says why the model cannot be served and what to do."""
+    """The model cannot be served. str() is one line that says why and what to do."""
 
 
 class FileRefused(LoadError):
-    """Because of a file that a flag names beside the model."""
+    """A file other than the model, such as an adapter, cannot be used."""
 
 
 class ComputeFailed(Exception):
@@ -20,12 +20,12 @@ class ComputeFailed(Exception):
 
 
 class Stopped(Exception):
-    """The daemon is stopping; what waited for the engine is lost."""
+    """The daemon is stopping; requests that waited for the engine fail."""
 
 
 class EngineFault(Exception):
-    """The engine failed at one message, by a bug or because the system refused something; it goes on. Its log has the
-    stack."""
+    """The engine failed to handle a message, because of a bug or because the system refused something. It continues,
+    and its log has the stack trace."""
 
 
 class EngineEnded(Exception):

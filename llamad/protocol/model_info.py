@@ -1,6 +1,7 @@
-"""Owns the description of a model: all that the endpoints know of it beside the vocabulary.
+"""The description of a model: everything that the endpoints know of it.
 
-Made when a model is loaded, then read-only, from any thread. No pointers or handles: it could cross to another process.
+Made when a model is loaded, then read-only on any thread. Has no pointers or handles, so it can cross to
+another process.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ Embeddings: TypeAlias = "npt.NDArray[np.float32]"
 
 
 class ModelInfo(msgspec.Struct, frozen=True):
-    """What the endpoints show of the model."""
+    """The properties of a model that the endpoints show or use."""
 
     path: str
-    description: str  # architecture, size and ftype in one, as llama.cpp writes them
+    description: str  # architecture, size and file type in one text, as llama.cpp writes it
     vocab_type: int
     n_vocab: int
     n_ctx_train: int
@@ -47,7 +48,7 @@ class ModelInfo(msgspec.Struct, frozen=True):
     fim_sep: int = -1
     arch: str = ""
     ftype: str = ""  # the file type: "Q4_1", "Q4_K - Medium"
-    # The sampling defaults that the file carries, as texts, by the ends of their keys (options/from_model.py).
+    # The sampling defaults in the model's file, as texts, by the last part of their keys (options/from_model.py).
     sampling: dict[str, str] = msgspec.field(default_factory=dict)
     tool_use_template: str | None = None  # the chat template for chats with tools
 
@@ -57,27 +58,27 @@ class AdapterInfo(msgspec.Struct, frozen=True):
 
     id: int
     digest: bytes  # SHA-256 of its file
-    rank: int  # the largest
+    rank: int  # the largest rank of its tensors
     task_name: str
     prompt_prefix: str
-    invocation: tuple[int, ...]  # tokens that switch it on, of an activated adapter (aLoRA); else none
+    invocation: tuple[int, ...]  # the tokens that switch an activated adapter (aLoRA) on; empty for others
 
 
 class VectorInfo(msgspec.Struct, frozen=True):
-    """What the endpoints need to check a request."""
+    """The properties of a model's embeddings that the endpoints use to check a request."""
 
     pooling: str
-    n_out: int  # numbers per row: the embedding size, or the scores of the head
-    labels: tuple[str, ...]  # of the scores, if the model has a head
+    n_out: int  # numbers per embedding: the embedding size, or the number of the head's scores
+    labels: tuple[str, ...]  # the labels of the scores, if the model has a head
     has_head: bool  # without one, scores are meaningless
     n_text_max: int  # maximum tokens of a text
     is_split: bool  # a text may be split over batches, so n_text_max is the context size
-    n_mixed_max: int = 0  # as n_text_max, of a text with images or sound; 0: they cannot be embedded
-    is_pooling_open: bool = False  # "none", but neither a flag nor the model has chosen it
+    n_mixed_max: int = 0  # maximum tokens of a text with images or sound; 0: they cannot be embedded
+    is_pooling_open: bool = False  # pooling is "none" because neither a flag nor the model has chosen one
 
 
 class VectorCounts(msgspec.Struct):
-    """Since the start; written by the embedder's thread, read by anyone."""
+    """Counts of the embedder since its start. Read and written on the event loop."""
 
     n_texts: int = 0
     n_tokens: int = 0
@@ -91,8 +92,10 @@ class Model(msgspec.Struct, frozen=True):
 
     info: ModelInfo
     vocab: Vocab
-    n_ctx: int  # of the whole cache
+    n_ctx: int  # tokens of the whole KV cache
     n_ctx_slot: int
     can_generate: bool = True
-    vectors: VectorInfo | None = None  # if the flags enable them
-    suppressed_tokens: list[int] = msgspec.field(default_factory=list)  # that this model must never produce
+    vectors: VectorInfo | None = None  # None if embeddings are not enabled
+    suppressed_tokens: list[int] = msgspec.field(
+        default_factory=list
+    )  # tokens that this model must never generate

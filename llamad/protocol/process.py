@@ -1,18 +1,19 @@
-"""Owns what the front and an engine process agree on before they can talk: descriptors, exit status, log lines."""
+"""What the front and an engine process share outside of their messages: descriptors, exit status, log lines."""
 
 from __future__ import annotations
 
 import json
 
-# Descriptors that an engine finds open.
+# File descriptors that are open when an engine process starts.
 CONTROL_FD, MEMORY_FD, COMMAND_FD, EVENT_FD, ARENA_FD = range(3, 8)
 
-EXIT_LOST = 3  # llama.cpp's context was lost and could not be made again
-EXIT_WORKER = 4  # an RPC worker is gone: a line that begins with LOST_WORKER says which
+EXIT_LOST = 3  # llama.cpp's context was lost and could not be created again
+EXIT_WORKER = 4  # an RPC worker is gone; a log line that begins with LOST_WORKER names it
 LOST_WORKER = "the RPC worker "
-EXIT_CONTROL = 5  # a thread that answers the front's messages failed: the log says why
+EXIT_CONTROL = 5  # a thread that answers the front's messages failed; the log says why
 
-# An engine's log is its standard error: a record is a line that begins so, everything else is somebody's own words.
+# An engine's log is its standard error. A log record is a line that begins with this character; other lines were
+# written by libraries.
 _RECORD = "\x1e"
 
 
@@ -21,7 +22,7 @@ def log_line(level: int, name: str, message: str) -> str:
 
 
 def read_log_line(line: str) -> tuple[int, str, str] | None:
-    """Level, logger and message, or None where the line is no record."""
+    """Return level, logger and message, or None if the line is not a log record."""
     if not line.startswith(_RECORD):
         return None
     try:
