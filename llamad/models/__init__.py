@@ -1,1 +1,1 @@
-"""The models this daemon serves: loading, ready, failed, draining."""
+"""The models that this daemon serves: their files, their engine processes, and their state."""

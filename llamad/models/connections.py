@@ -1,7 +1,7 @@
-"""Owns what endpoints see of a model: its description, its engine, its embedder, and the states of its slots.
+"""What endpoints see of a model: its description, its engine, its embedder, and the states of its slots.
 
-Runs on the event loop. All of them outlive the engine process: each new one is connected to them. How processes begin
-and end is host.py's.
+Runs on the event loop. All of them outlive the engine process; each new process is connected to them. host.py starts
+and ends the processes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = logging.getLogger("llamad.engine")
 
 
 def states_layout(settings: ModelSettings, ready: Ready) -> tuple[Layout | None, str]:
-    """The layout of the model's states, or why there is none."""
+    """Return the layout of the model's states, or None and the reason why there is none."""
     if settings.grp_attn_n > 1:
         return None, "with --grp-attn-n its positions are grouped"
     if not ready.states:
@@ -42,16 +42,15 @@ def states_layout(settings: ModelSettings, ready: Ready) -> tuple[Layout | None,
 
 
 class Connections:
-    """`model`, `engine` (if it generates) and `embedder` (if the flags enable it) are set from the first engine on, and
-    stay. The engines, one after another, map the blobs of `arena`. Raises OSError for a trace that cannot be
-    written."""
+    """`model`, `engine` (if the model generates) and `embedder` (if the flags enable it) are set when the first engine
+    connects, and stay. Each engine maps the blobs of `arena`. Raises OSError if the step trace cannot be opened."""
 
     def __init__(self, settings: ModelSettings, arena: Arena) -> None:
         self.settings = settings
         self.arena = arena
         self.model: Model | None = None
         self.engine: EngineClient | None = None
-        self.states: States | None = None  # if the flags enable them
+        self.states: States | None = None  # None unless the flags enable them
         self.embedder: Embedder | None = None
         self.media = make_reader(settings, arena) if not settings.is_remote else None
         self.adapters = Adapters(settings.lora, not settings.lora_init_without_apply)
@@ -60,11 +59,11 @@ class Connections:
         self._trace = StepTrace(settings.step_trace) if settings.step_trace else None
 
     def kill(self, reason: str) -> None:
-        """End the engine process, if there is one: what it sent makes no sense."""
+        """End the engine process, if there is one, because it has sent invalid data."""
 
     async def connect_all(self, channel: Descriptors, control: Asking, loaded: Loaded, ready: Ready) -> None:
-        """Connect an engine to all that it serves."""
-        # First: a request that was prepared meanwhile may use any of them as soon as the engine is connected.
+        """Connect an engine to everything that uses it."""
+        # This is first, because a request may use any of the adapters as soon as the engine is connected.
         await self.loading.reopen(control)
         if loaded.can_generate:
             self.connect(Link(channel.memory, channel.command, channel.event), control)
@@ -88,7 +87,7 @@ class Connections:
             self.media.n_at_once = self.engine.n_ubatch
 
     def connect_vectors(self, loaded: Loaded, control: Asking) -> None:
-        """Connect an engine that computes vectors."""
+        """Connect an engine that computes embeddings."""
         assert loaded.vectors is not None
         n_pack, n_texts_max = loaded.vectors_pack
         if self.embedder is None:
@@ -123,7 +122,7 @@ class Connections:
             self.states.layout, self.states.refusal = layout, refusal
 
     def disconnect(self, *, is_stopped: bool) -> None:
-        """Fail what the engine had in flight. `is_stopped`: the daemon ended it."""
+        """Fail the requests that the engine had in flight. With `is_stopped` the daemon has ended the engine."""
         self.loading.disconnect()
         if self.engine is not None:
             if is_stopped:
@@ -141,7 +140,7 @@ class Connections:
             self.embedder.jobs_max = self.settings.n_parallel + self.settings.queue_max
 
     def close_connections(self) -> None:
-        """Fail what is in flight, for good."""
+        """Fail all requests in flight and close everything."""
         if self.engine is not None:
             self.engine.disconnect(FAILURE_ABORTED, RESULT_ABORTED)
             self.engine.close()
@@ -153,7 +152,7 @@ class Connections:
             self.embedder.close()
 
     def silence(self) -> tuple[float, float]:
-        """How long an engine that has work has finished no step, and how long it may."""
+        """Return for how many seconds the engine has had work but finished no step, and the limit on that."""
         silent = limit = 0.0
         engine, embedder = self.engine, self.embedder
         if engine is not None:

@@ -1,7 +1,7 @@
-"""Owns one engine process: its start, its control socket, its log, its end.
+"""One engine process: its start, its control socket, its log, its end.
 
-Started by the program before it imports the rest of itself, flags included, so this module must import little;
-attach() and what follows run on the event loop.
+The program starts it before it imports its other modules, even the flags, so this module must import little. attach()
+and the methods after it run on the event loop.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("llamad.engine")
 
-FIRST_SAFE_FD = 64  # above the numbers that the engine finds its descriptors under
+FIRST_SAFE_FD = 64  # above the numbers of the descriptors in the engine
 LAST_LINES = 20
-LOG_READS = 4  # of 64 KB, which a pipe holds
-STOP_SECONDS = 1.0  # for an engine that was asked to end
-# An engine that was killed is gone by then, unless the kernel cannot end it: a device that does not answer.
+LOG_READS = 4  # maximum reads at a time, of 64 KB each, which is the size of a pipe
+STOP_SECONDS = 1.0  # an engine that was asked to end has so much time
+# An engine that was killed has ended after this time, unless the kernel waits for a device that does not answer.
 END_SECONDS = 10.0
 LAST_WORDS_SECONDS = 1.0
 
 
 def environment() -> dict[str, str]:
-    """For a child that is to import this very package."""
+    """Return the environment for a child process that must import this same package."""
     folder = os.path.dirname(os.path.dirname(llamad.__file__))
     path = os.pathsep.join([folder, *filter(None, [os.environ.get("PYTHONPATH")])])
     return {**os.environ, "PYTHONPATH": path}
 
 
 class EngineProcess:
-    """A process without a model until begin(). Its engine can map the blobs of `arena`, which outlives it. Raises
+    """A process that loads no model until begin(). Its engine can map the blobs of `arena`, which outlives it. Raises
     OSError if the system has no more processes, descriptors or shared memory."""
 
     def __init__(self, arena: Arena | None = None) -> None:
@@ -71,19 +71,19 @@ class EngineProcess:
         os.close(theirs_fd)
         os.close(their_log)
         self.control: Control | None = None
-        self.ended: asyncio.Future[str] | None = None  # why; from attach() on
+        self.ended: asyncio.Future[str] | None = None  # its result is the reason; set by attach()
         self.has_begun = False
-        self._why = ""  # if this process ends it
+        self._why = ""  # the reason, if this process ends the engine
         self._last_lines: deque[str] = deque(maxlen=LAST_LINES)
         self._partial = ""
         self._pid_fd = -1
-        self._status: int | None = None  # its exit status, once it has one
+        self._status: int | None = None  # the exit status, once the process has ended
         self._is_lost = False  # its end of the control socket is closed
-        self._is_dumping = False  # its log is Python's stacks from here on
+        self._is_dumping = False  # the rest of the log is a stack dump of Python
 
     def begin(self, settings: ModelSettings, kept: bytes = b"") -> None:
-        """Let it open the model, while this process imports the rest of itself. `kept`: of the last engine's Planned
-        message."""
+        """Let the engine load the model while this process imports its other modules. `kept` is from the last engine's
+        Planned message."""
         from llamad.flags import engine_settings
         from llamad.protocol.control_messages import Start, packed
 
@@ -92,10 +92,10 @@ class EngineProcess:
             is_verbose = logging.getLogger().isEnabledFor(logging.DEBUG)
             self._socket.sendall(packed(Start(engine_settings.pack(settings), is_verbose, kept)))
         except OSError:
-            pass  # it has ended; attach() will say why
+            pass  # the engine has ended; the future of attach() will have the reason
 
     def abandon(self) -> None:
-        """It is not needed, and was never attached."""
+        """End a process that is not needed and was never attached."""
         os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
         self._socket.close()
@@ -124,14 +124,14 @@ class EngineProcess:
             [sys.executable, "-P", "-m", "llamad.engine"],
             environment(),
             file_actions=actions,
-            setpgroup=0,  # a terminal's ^C is for the front
-            setsigmask=[signal.SIGTERM],  # a thread waits for it
+            setpgroup=0,  # so that ^C in a terminal reaches only the front
+            setsigmask=[signal.SIGTERM],  # a thread of the engine waits for it
         )
 
     # On the event loop.
 
     async def attach(self, on_message: Callable[[FromEngine], None]) -> asyncio.Future[str]:
-        """Listen to it. The result says, in the end, why it ended. Raises OSError."""
+        """Read the engine's messages and log. The result of the future is the reason why it ended. Raises OSError."""
         import asyncio
 
         from llamad.client.control import Control
@@ -148,18 +148,18 @@ class EngineProcess:
         return ended
 
     def kill(self, reason: str) -> None:
-        """End it now; `reason` completes "the model's engine ended: ..."."""
+        """End the engine now; `reason` completes "the model's engine ended: ..."."""
         if not self._why and (self.ended is None or not self.ended.done()):
             self._why = reason
             log.error("ending the engine: %s", reason)
             self._kill()
 
     def _kill(self) -> None:
-        if self._status is None:  # else its number may be another process's by now
+        if self._status is None:  # after its end, another process may have its number
             os.kill(self.pid, signal.SIGKILL)
 
     async def stop(self, *, is_asked: bool) -> None:
-        """End it, and return when it has ended. If it was asked to, it may do so by itself, for a moment."""
+        """End the engine, and return when it has ended. If it was asked to end, it gets STOP_SECONDS to do so."""
         import asyncio
 
         if self.ended is None:
@@ -207,12 +207,12 @@ class EngineProcess:
         if os.WIFEXITED(status):
             code = os.WEXITSTATUS(status)
             if code == process.EXIT_LOST:
-                return "llama.cpp's context was lost and could not be made again"
+                return "llama.cpp's context was lost and could not be created again"
             if code == process.EXIT_CONTROL:
                 return "a thread that answers this process's messages failed"
-            if code == process.EXIT_WORKER:  # llama.cpp may have had a last word, too
-                said = [line for line in self._last_lines if line.startswith(process.LOST_WORKER)]
-                return said[-1] if said else "an RPC worker is gone"
+            if code == process.EXIT_WORKER:  # llama.cpp may have logged other lines after it
+                lines = [line for line in self._last_lines if line.startswith(process.LOST_WORKER)]
+                return lines[-1] if lines else "an RPC worker is gone"
             return f"it exited with status {code}{self._last_words()}"
         number = os.WTERMSIG(status)
         name = signal.Signals(number).name
@@ -221,7 +221,7 @@ class EngineProcess:
         return f"it crashed ({name}){self._last_words()}"
 
     def _last_words(self) -> str:
-        """What llama.cpp wrote of its own end, if it did."""
+        """Return the last line that llama.cpp wrote, or "" if there is none."""
         return f": {self._last_lines[-1].strip()}" if self._last_lines else ""
 
     def _remove_log_reader(self) -> None:
@@ -233,7 +233,8 @@ class EngineProcess:
             self._log_fd = -1
 
     def _on_log(self) -> None:
-        """Log what the engine wrote; no more at a time, so that one that writes without end keeps nobody waiting."""
+        """Log the lines that the engine wrote. The size is limited, so that an engine that writes without end does not
+        block the event loop."""
         for _ in range(LOG_READS):
             if self._log_fd < 0:
                 return

@@ -1,4 +1,4 @@
-"""Owns the model's life in the daemon: the engine process that serves it, its restarts, and what the endpoints see.
+"""A model in the daemon: starts the engine process that serves it, restarts it, and shows its state to endpoints.
 
 Runs on the event loop; reading the vocabulary runs in a thread. Endpoints check `state` and never wait.
 """
@@ -63,47 +63,49 @@ class Host(Connections):
 
     def __init__(self, settings: ModelSettings, process: EngineProcess | None = None) -> None:
         super().__init__(settings, process.arena if process is not None else Arena())
-        if settings.model_url is not None:  # the model's name meanwhile
+        if settings.model_url is not None:  # the model's name until its file is there
             name = settings.model_url.partition("?")[0].rpartition("/")[2]
             self.settings = msgspec.structs.replace(settings, model=name)
         self._reloaded: dict[str, Any] = {}  # settings that changed since the start, by name
         self.state = State.LOADING
-        self.error = ""  # why it failed, or why the last engine ended
+        self.error = ""  # why the load failed, or why the last engine ended
         self.is_leaving = False  # the daemon drains, or is about to (--drain-delay-seconds)
         self.has_served = False
-        self.waits_for = ""  # what is wrong with an RPC worker, while it is waited for
-        self.is_refused = False  # it failed because of what the command line named, not of the load
+        self.waits_for = ""  # why an RPC worker cannot be used yet; empty if none is waited for
+        self.is_refused = False  # the load failed because of a file or a worker that the command line names
         self.restarts = Restarts()
-        # Called in a thread with a new model, before any engine serves it: returns the markers that tasks may want to
-        # see. May raise LoadError.
+        # Called in a thread with a new model, before any engine serves it. Returns the texts of the special tokens that
+        # Task.markers adds to the text. May raise LoadError.
         self.prepare: Callable[[Model], list[str]] | None = None
         # Called when an engine serves, before any request sees it. May raise LoadError.
         self.engine_ready: Callable[[EngineClient], Awaitable[None]] | None = None
         self.engine_ended: Callable[[], None] | None = None
-        self.failed: Callable[[], None] | None = None  # called when it gives up
-        # The first engine, if it was started already; it has begun, too, unless files are missing.
+        self.failed: Callable[[], None] | None = None  # called when the engine is not started again
+        # The first engine, if it was started already. It has begun to load, too, unless files are missing.
         self._process = process
-        self._fetching = ModelDownload(settings) if settings.is_remote else None  # until the files are there
+        self._fetching = (
+            ModelDownload(settings) if settings.is_remote else None
+        )  # None once the files are there
         self._markers: list[str] = []
         self._vocab = KeptVocab()
-        self._kept = b""  # of the last engine's Planned message
-        self._shown = -1  # of the load's progress
-        self._load_failed = ""  # what the engine said of it
-        self._t_heard = 0.0  # its last message
+        self._kept = b""  # from the last engine's Planned message
+        self._shown = -1  # the last progress of the load in percent; -1: none
+        self._load_failed = ""  # the reason in the engine's LoadFailed message
+        self._t_heard = 0.0  # time of the engine's last message
         self._inbox: asyncio.Queue[FromEngine] = asyncio.Queue()
         self._settled: asyncio.Future[None] | None = None
         self._supervising: asyncio.Task[None] | None = None
-        self._opening: asyncio.Task[Opened] | None = None  # of the projector
+        self._opening: asyncio.Task[Opened] | None = None  # opens the projector
 
     async def load(self) -> None:
-        """Start an engine, and another whenever it ends. Returns once it serves, or failed; nothing is raised."""
+        """Start an engine, and another whenever it ends. Return once it serves or has failed; nothing is raised."""
         self._settled = asyncio.get_running_loop().create_future()
         self._supervising = asyncio.ensure_future(self._supervise())
         await self._settled
 
     @property
     def progress(self) -> LoadProgress:
-        """Of the load."""
+        """The progress of the load."""
         if self._fetching is None and self.waits_for:
             return LoadProgress("workers")
         if self._fetching is None:
@@ -114,7 +116,7 @@ class Host(Connections):
         return LoadProgress("download", meter.percent, meter.done, meter.total or None, meter.seconds_left)
 
     def fail(self, error: str) -> None:
-        """The model cannot be served; the daemon keeps running and answers with this reason."""
+        """Note that the model cannot be served. The daemon keeps running and answers requests with this reason."""
         self.error = error
         log.error("%s", error)
         if self._is_draining:
@@ -124,46 +126,47 @@ class Host(Connections):
             self.failed()
 
     def drain(self) -> None:
-        """No new requests from now on."""
+        """Refuse new requests from now on."""
         self.is_leaving = True
         self.state = State.DRAINING
         if self._fetching is not None:
             self._fetching.cancel()
         if self._process is not None and self.model is None:
-            self._end(self._process)  # it still loads
+            self._end(self._process)  # it is still loading
 
     async def close(self) -> None:
-        """End the engine, and return when it has ended; what is in flight fails."""
+        """End the engine, and return when it has ended. Requests in flight fail."""
         if not self._is_draining:
-            self.drain()  # else another engine would be started
+            self.drain()  # so that no other engine is started
         is_asked = self.engine is not None and self.engine.is_connected
         if self.engine is not None:
             self.engine.stop()
         if self._process is not None:
             await self._process.stop(is_asked=is_asked)
-        # Not before: whoever waits for the engine's end must not give up waiting.
+        # Not earlier, because this task waits for the engine's end.
         if self._supervising is not None:
             self._supervising.cancel()
             await asyncio.wait([self._supervising])
         if self._opening is not None:
             self._opening.cancel()
         self.close_connections()
-        await asyncio.sleep(0)  # a request that awaits a row of the embedder can still respond
+        await asyncio.sleep(0)  # requests that wait for the embedder can still respond
 
     @property
     def _is_draining(self) -> bool:
         return self.state is State.DRAINING
 
     def apply(self, changes: Mapping[str, Any]) -> None:
-        """Other limits. What an engine holds is not among them, but the next one gets them too."""
+        """Apply limits that a reload has changed. None of them is used by the running engine; the next one gets them,
+        too."""
         self._reloaded |= changes
         self.settings = msgspec.structs.replace(self.settings, **changes)
         self.apply_limits()
 
-    # The engine's life.
+    # Start and end of engines.
 
     async def _fetch(self) -> bool:
-        """Have the model's files. False: they cannot be had."""
+        """Download the model's files if they are remote. Return False if that failed."""
         if self._fetching is not None:
             try:
                 self.settings = msgspec.structs.replace(await self._fetching.run(), **self._reloaded)
@@ -177,7 +180,7 @@ class Host(Connections):
         return True
 
     async def _reach_workers(self) -> bool:
-        """Wait for the RPC workers, if the flags name any. False: what answers is none."""
+        """Wait for the RPC workers, if the flags name any. Return False if something else listens there."""
         if self.settings.rpc:
             try:
                 await reach(self.settings.rpc, self._on_waiting, is_patient=self.model is not None)
@@ -190,7 +193,7 @@ class Host(Connections):
 
     def _on_waiting(self, reason: str) -> None:
         if not self.waits_for:
-            self.restarts.forgive()  # a worker that is gone explains why engines ended
+            self.restarts.forgive()  # the engines ended because a worker is gone
         self.waits_for = reason
 
     async def _supervise(self) -> None:
@@ -224,8 +227,8 @@ class Host(Connections):
             self._settled.set_result(None)
 
     async def _run_engine(self) -> tuple[float | None, str]:
-        """One engine, from its start to its end: how long it served (None: it never did), and why it ended. Raises
-        LoadError, OSError."""
+        """Run one engine from its start to its end. Return how long it served (None: it never did) and why it ended.
+        Raises LoadError, OSError."""
         process = self._process
         if process is None:
             self._process = process = EngineProcess(self.arena)
@@ -237,7 +240,7 @@ class Host(Connections):
         t_ready = None
         ended = await process.attach(self._on_message)
         starting = asyncio.ensure_future(self._start(process))
-        # llama.cpp waits for a silent worker for ever. A disk may be slow: other loads have all the time they need.
+        # llama.cpp waits for a silent worker for ever. Loads without workers have no limit, because a disk may be slow.
         watching = asyncio.ensure_future(self._watch_load(process)) if self.settings.rpc else None
         try:
             both: list[asyncio.Future[Any]] = [starting, ended]
@@ -267,16 +270,16 @@ class Host(Connections):
         return (time.monotonic() - t_ready if t_ready is not None else None), reason
 
     def _end(self, process: EngineProcess) -> None:
-        process.kill("the daemon has no use for it")
+        process.kill("the daemon does not need it any more")
 
     async def _start(self, process: EngineProcess) -> None:
-        """The conversation until the engine serves."""
+        """Exchange messages with the engine until it serves."""
         control = process.control
         assert control is not None
         numpy = self._import_numpy()
         while not isinstance(message := await self._inbox.get(), Loaded | LoadFailed):
             if isinstance(message, Planned) and self.media is not None and self._opening is None:
-                # Not before: the engine measures what is free on a GPU, and has counted the projector.
+                # Not earlier, because the engine measures the free memory of a GPU, and has counted the projector.
                 self._opening = asyncio.ensure_future(self.media.open())
             if isinstance(message, Progress) and not self._vocab.is_there:
                 await self._vocab.read(self.settings)  # while the engine opens the device and the weights
@@ -287,7 +290,7 @@ class Host(Connections):
         await self._open_projector()
         control.send(Run(self._markers))
         while isinstance(ready := await self._inbox.get(), Progress | Planned):
-            pass  # its last word of that may come late
+            pass  # these messages may still arrive
         if isinstance(ready, LoadFailed):
             raise LoadError(ready.reason)
         assert isinstance(ready, Ready)
@@ -297,7 +300,8 @@ class Host(Connections):
             await self.engine_ready(self.engine)
 
     def _import_numpy(self) -> asyncio.Future[object]:
-        """Vectors need it. The first request would import it on the event loop, which takes a tenth of a second."""
+        """Import NumPy in a thread if embeddings are enabled, because on the event loop it would delay the first
+        request by a tenth of a second."""
         names = ["numpy"] if self.settings.wants_vectors else []
         load = asyncio.get_running_loop().run_in_executor
         return load(None, lambda: [importlib.import_module(name) for name in names])
@@ -324,7 +328,7 @@ class Host(Connections):
     def _end_terminated(self, process: EngineProcess | None) -> None:
         """End an engine that got a SIGTERM, unless the daemon got one, too: then it ends the engine after its drain."""
         if process is not None and not self.is_leaving:
-            process.kill("it was told to end (SIGTERM)")
+            process.kill("it got a SIGTERM")
 
     async def _open_projector(self) -> None:
         if self._opening is None:
@@ -338,7 +342,7 @@ class Host(Connections):
             raise LoadError(f"--mmproj {self.settings.mmproj}: {error}") from None
 
     async def _describe(self, loaded: Loaded) -> None:
-        """Make the model that the endpoints see, unless it is the one that they know."""
+        """Make the model that the endpoints see, unless it has not changed."""
         self.adapters.opened(loaded.adapters)
         model = Model(
             loaded.info,
@@ -371,13 +375,13 @@ class Host(Connections):
         self._settle()
 
     async def _watch_load(self, process: EngineProcess) -> None:
-        """End an engine whose load does not get on."""
+        """End an engine whose load makes no progress."""
         limit = max(stalls.STALL_SECONDS_MIN, self.settings.engine_stall_seconds)
         while True:
             await asyncio.sleep(WATCH_SECONDS)
             silent = time.monotonic() - self._t_heard
             if silent > limit:
-                process.kill(f"it hangs: the load has not got on for {silent:.0f} s")
+                process.kill(f"it hangs: the load has made no progress for {silent:.0f} s")
 
     def _disconnect(self) -> None:
         if self.engine_ended is not None:
@@ -403,6 +407,6 @@ class Host(Connections):
 
     @property
     def is_stuck(self) -> bool:
-        """Return whether an engine hangs and could not be ended either."""
+        """Whether an engine hangs and could not be ended."""
         silent, limit = self.silence()
         return silent > limit + END_SECONDS

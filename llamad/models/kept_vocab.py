@@ -1,4 +1,4 @@
-"""Owns the vocabulary that the front reads from the model's file.
+"""The vocabulary, which the front reads from the model's file and keeps for the next engines.
 
 Made and awaited on the event loop; a thread reads the file.
 """
@@ -27,8 +27,8 @@ class KeptVocab:
         return self._kept[1]
 
     async def read(self, settings: ModelSettings) -> None:
-        """Read the vocabulary if there is none yet, or if the file was replaced. llama.cpp aborts on broken ones: the
-        engine must have checked it before. Raises LoadError."""
+        """Read the vocabulary if there is none yet, or if the file was replaced. llama.cpp aborts on an invalid
+        vocabulary, so the engine must have checked it before. Raises LoadError."""
         try:
             self._kept = await asyncio.get_running_loop().run_in_executor(None, self._read, settings)
         except VocabError as error:

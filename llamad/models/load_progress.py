@@ -1,6 +1,6 @@
-"""Owns how the progress of a load is described.
+"""The description of a load's progress.
 
-Plain data, made on the event loop by host.py and by no one else.
+Plain data, which host.py makes on the event loop.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _STAGES = {
 
 
 class LoadProgress(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How far a load is, as /health shows it; in bytes and seconds, as far as they are known."""
+    """The progress of a load as /health shows it. Numbers that are not known are None."""
 
     stage: Literal["download", "workers", "load"]
     percent: int | None = None

@@ -1,6 +1,7 @@
-"""Owns the first stage of a load: having the files that the flags name. A thread for the daemon, and how far it is.
+"""The first stage of a load: downloads the files that the flags name, in a thread, and reports the progress.
 
-A ModelDownload is made and awaited on the event loop. The exit does not wait for its thread; what has arrived stays.
+A ModelDownload is made and awaited on the event loop. The program does not wait for the thread when it exits; data that
+has arrived is kept.
 """
 
 from __future__ import annotations
@@ -33,9 +34,11 @@ def with_files(
     stop: threading.Event | None = None,
     is_offline: bool = False,
 ) -> ModelSettings:
-    """The settings with the paths of the files that they name, downloaded unless `is_offline`; without the token, which
-    has done its work. Raises LoadError. Blocks."""
-    from llamad.models.hub.errors import HubError  # what speaks HTTP takes long to import
+    """Return the settings with the paths of the files that they name, and without the token, which is not needed any
+    more. The files are downloaded unless `is_offline`. Raises LoadError. Blocks."""
+    from llamad.models.hub.errors import (
+        HubError,  # imported here, because the HTTP client takes long to import
+    )
     from llamad.models.hub.fetch import Fetch
 
     try:
@@ -57,7 +60,7 @@ def with_files(
 
 
 class ModelDownload:
-    """`meter` is there once the download has begun."""
+    """A download in a thread. `meter` is None until it has begun."""
 
     def __init__(self, settings: ModelSettings) -> None:
         self.meter: Meter | None = None
@@ -65,7 +68,7 @@ class ModelDownload:
         self._stop = threading.Event()
 
     async def run(self) -> ModelSettings:
-        """As with_files()."""
+        """Run with_files() in a thread and return its result. Raises LoadError."""
         from llamad.models.hub.progress import Meter
 
         loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""Owns which projector a model is served with, and the reader that is made for it."""
+"""Chooses the projector that a model is served with, and makes the media reader for it."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ if TYPE_CHECKING:
 log = logging.getLogger("llamad")
 
 PATTERN = "mmproj*.gguf"
-TOKENS_MAX = 1 << 20  # of one file; a prompt that is too long for its slot is refused later
+TOKENS_MAX = 1 << 20  # maximum tokens of one file; a prompt that is too long for its slot is refused later
 DEFAULT_THREADS = 4
 
 
 class ProjectorFileError(ValueError):
-    """A sentence that names the flag."""
+    """The projector cannot be used. str() is a sentence that names the flag."""
 
 
 def with_projector(settings: ModelSettings) -> ModelSettings:
-    """The settings with the projector that is meant; checked as far as its first bytes. Raises ProjectorFileError."""
+    """Return the settings with the path of the chosen projector. Only the first bytes of the file are checked. Raises
+    ProjectorFileError."""
     path = settings.mmproj
     if settings.mmproj_auto is False:
         path = None
@@ -40,29 +41,29 @@ def with_projector(settings: ModelSettings) -> ModelSettings:
             raise ProjectorFileError(reason)
         if settings.grp_attn_n > 1:
             raise ProjectorFileError(
-                f"--grp-attn-n groups positions, which images need as they are: leave it out, or do without {path}"
+                f"--grp-attn-n groups positions, which does not work with images; remove it, or do not use {path}"
             )
     return msgspec.structs.replace(settings, mmproj=path)
 
 
 def _beside(model: str) -> str | None:
     folder = Path(model).parent
-    found = sorted(glob(str(Path(escape(str(folder))) / PATTERN)))
-    if len(found) == 1:
-        return found[0]
-    told = "none" if not found else ", ".join(Path(one).name for one in found)
-    log.warning("--mmproj-auto: one %s beside the model is wanted, and there is %s", PATTERN, told)
+    files = sorted(glob(str(Path(escape(str(folder))) / PATTERN)))
+    if len(files) == 1:
+        return files[0]
+    names = ", ".join(Path(one).name for one in files) or "none"
+    log.warning("--mmproj-auto needs exactly one %s beside the model; there is: %s", PATTERN, names)
     return None
 
 
 def make_reader(settings: ModelSettings, arena: Arena) -> MediaReader | None:
-    """None: the model reads text only."""
+    """Return a new media reader, or None if the model reads only text."""
     if settings.mmproj is None:
         return None
     from llamad.media.messages import Open
     from llamad.media.reader import Limits, MediaReader
 
-    wanted = Open(
+    projector = Open(
         model=settings.model,
         projector=settings.mmproj,
         n_threads=settings.n_threads_batch or settings.n_threads or DEFAULT_THREADS,
@@ -78,4 +79,4 @@ def make_reader(settings: ModelSettings, arena: Arena) -> MediaReader | None:
         tokens_max=TOKENS_MAX,
         cache_bytes=settings.media_cache_bytes,
     )
-    return MediaReader(wanted, limits, arena)
+    return MediaReader(projector, limits, arena)

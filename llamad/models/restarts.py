@@ -1,11 +1,11 @@
-"""Decides when an engine that has ended is started again, and when not. Knows nothing of processes."""
+"""Decides when an engine that has ended is started again, or that it is not. Knows nothing of processes."""
 
 from __future__ import annotations
 
-# An engine that served for so long was sound: whatever ended it is not the start of a series.
+# If an engine has served for so long, its end is not counted as one of a series.
 SOUND_SECONDS = 60.0
 DELAY_MAX_SECONDS = 30.0
-# Ends in a row: of engines that did not get as far as serving, and of those that served for a moment.
+# How many engines in a row may end before they serve, and how many may end soon after they began to serve.
 N_LOADS_MAX = 4
 N_ENDS_MAX = 10
 
@@ -19,8 +19,8 @@ class Restarts:
         self._n_ends = 0
 
     def delay(self, served_seconds: float | None) -> float | None:
-        """Seconds until the next start, or None: give up. `served_seconds` is how long the engine that ended had
-        served; None: it never did."""
+        """Return the seconds until the next start, or None to give up. `served_seconds` is how long the engine that
+        ended had served, or None if it never did."""
         if served_seconds is None:
             self._n_loads += 1
         else:
@@ -33,11 +33,11 @@ class Restarts:
         return 0.0 if n <= 1 else float(min(DELAY_MAX_SECONDS, 2.0 ** (n - 2)))
 
     def forgive(self) -> None:
-        """What ended the last engines is known, and was not theirs."""
+        """Reset the counts, because the last engines ended for a known reason outside of them."""
         self._n_loads = self._n_ends = 0
 
     def reason(self) -> str:
-        """Why it gave up."""
+        """Return why the engine is not started again."""
         if self._n_loads >= N_LOADS_MAX:
             return f"{self._n_loads} starts in a row failed"
         return f"it ended {self._n_ends} times, each time within {SOUND_SECONDS:.0f} s"

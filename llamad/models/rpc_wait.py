@@ -1,4 +1,4 @@
-"""Owns the wait for RPC workers before llama.cpp connects to them: an absent one is asked again, as long as it takes.
+"""Waits for RPC workers before llama.cpp connects to them: probes an absent worker again until it answers.
 
 Runs on the event loop.
 """
@@ -18,7 +18,7 @@ DELAY_MAX_SECONDS = 8.0
 
 
 async def reach_once(endpoints: Sequence[str]) -> None:
-    """Raises LoadError unless every endpoint answers as a worker now."""
+    """Raise LoadError unless every endpoint answers as a worker now."""
     try:
         await probe_all(endpoints)
     except WorkerError as error:
@@ -26,8 +26,8 @@ async def reach_once(endpoints: Sequence[str]) -> None:
 
 
 async def reach(endpoints: Sequence[str], waiting: Callable[[str], None], *, is_patient: bool) -> None:
-    """Until every endpoint answers as a worker; `waiting` is told why it takes longer. What is no worker raises
-    LoadError, unless `is_patient`: there was one before, and may be again."""
+    """Wait until every endpoint answers as a worker. `waiting` is called with the reason for each further wait. Raises
+    LoadError if something else listens there, unless `is_patient`: a worker was there before, and may return."""
     delay, last = 1.0, ""
     while True:
         try:

@@ -90,10 +90,10 @@ ENDS: dict[str, tuple[Callable[[Live, Faults], None], str]] = {
     "segv": (by_fault("segv"), r"crashed \(SIGSEGV\)"),
     "sigsegv": (by_signal(signal.SIGSEGV), r"crashed \(SIGSEGV\)"),
     "sigkill": (by_signal(signal.SIGKILL), r"was killed \(SIGKILL\), as Linux does when memory runs out"),
-    "sigterm": (by_signal(signal.SIGTERM), r"the model's engine ended: it was told to end \(SIGTERM\)"),
+    "sigterm": (by_signal(signal.SIGTERM), r"the model's engine ended: it got a SIGTERM"),
     "hang": (by_fault("hang"), "it hangs: it has had work for"),
     "memory": (no_more_memory, "the model's engine ended"),
-    "lost": (by_fault("lost"), "llama.cpp's context was lost and could not be made again"),
+    "lost": (by_fault("lost"), "llama.cpp's context was lost and could not be created again"),
 }
 
 

@@ -46,8 +46,8 @@ def test_patches_of_the_protocol_do_not_matter() -> None:
         (rpc_workers.closes, "closes the connection instead of answering"),
         (worker(version=(MAJOR - 1, MINOR, 0)), f"it speaks version {MAJOR - 1}.{MINOR} of the protocol"),
         (worker(version=(MAJOR, MINOR + 1, 0)), f"it speaks version {MAJOR}.{MINOR + 1} of the protocol"),
-        (worker(n_devices=0), "it names 0 devices"),
-        (worker(n_devices=2**32 - 1), f"where 1 to {DEVICES_MAX} are possible"),
+        (worker(n_devices=0), "it reports 0 devices"),
+        (worker(n_devices=2**32 - 1), f"but only 1 to {DEVICES_MAX} are possible"),
     ],
 )
 def test_what_is_no_worker_is_refused(behave: Behaviour, words: str) -> None:

@@ -264,7 +264,7 @@ def test_a_load_that_hangs_is_ended(tiny: str, monkeypatch: pytest.MonkeyPatch) 
         return host.error
 
     with Pretender(rpc_workers.fades) as one:
-        assert "it hangs: the load has not got on for" in asyncio.run(load(one.endpoint))
+        assert "it hangs: the load has made no progress for" in asyncio.run(load(one.endpoint))
 
 
 def test_a_worker_that_fails_every_engine_is_given_up(tiny: str) -> None:
