@@ -157,10 +157,10 @@ ENGINE_STATE = ModelSection(
         ),
         gauge(
             "llamad:engine_failed",
-            "1 once the engine is not started again.",
+            "1 if the engine has failed and is not started again.",
             lambda one: int(one.host.state is State.FAILED),
         ),
-        counter("llamad:engine_restarts_total", "Engines started again.", at("host.restarts.n_total")),
+        counter("llamad:engine_restarts_total", "Restarts of the engine.", at("host.restarts.n_total")),
     ),
 )
 
@@ -173,7 +173,7 @@ MEMORY = SharedSection(
         ),
         gauge(
             "llamad:request_memory_max_bytes",
-            "Its limit (--bodies-max-bytes).",
+            "The limit of the memory that requests hold (--bodies-max-bytes).",
             at("budget.bytes_max"),
         ),
         counter(
@@ -206,13 +206,15 @@ ENGINE = ModelSection(
         counter("llamacpp:spec_decode_num_draft_tokens_total", "Draft tokens generated.", nothing),
         counter("llamacpp:spec_decode_num_accepted_tokens_total", "Draft tokens accepted.", nothing),
         counter("llamacpp:spec_decode_num_drafts_total", "Drafts verified.", nothing),
-        counter("llamad:aborted_total", "Tasks dropped: client gone or server stopped.", stat("n_aborted")),
+        counter(
+            "llamad:aborted_total", "Tasks aborted because the client or server stopped.", stat("n_aborted")
+        ),
         counter(
             "llamad:evicted_tokens_total", "Cached tokens dropped for another prompt.", stat("n_evicted")
         ),
         counter(
             "llamad:decode_failures_total",
-            "Decodes that failed for another reason than room.",
+            "Decodes that failed, except those without room in the KV cache.",
             stat("n_decode_failures"),
         ),
         counter(
@@ -221,10 +223,14 @@ ENGINE = ModelSection(
             stat("n_refused"),
         ),
         counter(
-            "llamad:deferred_picks_total", "Picks that a grammar took out of their step.", stat("n_deferred")
+            "llamad:deferred_picks_total",
+            "Tokens sampled after their step, because their grammar was slow.",
+            stat("n_deferred"),
         ),
         counter(
-            "llamad:deferred_pick_seconds_total", "Time that their streams sat out.", seconds("deferred_us")
+            "llamad:deferred_pick_seconds_total",
+            "Time that streams with slow grammars did not decode.",
+            seconds("deferred_us"),
         ),
         counter(
             "llamad:suspensions_total",
@@ -233,7 +239,7 @@ ENGINE = ModelSection(
         ),
         counter(
             "llamad:recomputed_tokens_total",
-            "Their tokens that had no room in host memory and were computed again.",
+            "Tokens of suspended requests that had no room in host memory and were computed again.",
             stat("n_recomputed"),
         ),
         counter("llamad:steps_total", "Engine steps.", stat("n_steps")),
@@ -305,10 +311,14 @@ ENGINE = ModelSection(
         counter("llamad:state_restores_total", "Slot states restored.", stat("n_restores")),
         counter(
             "llamad:state_stall_seconds_total",
-            "Time that other streams stood still for them.",
+            "Time that streams waited while the states of other slots were saved or restored.",
             seconds("state_us"),
         ),
-        gauge("llamad:state_stall_seconds_max", "The longest single stall.", seconds("state_us_max")),
+        gauge(
+            "llamad:state_stall_seconds_max",
+            "Longest wait for one saved or restored state.",
+            seconds("state_us_max"),
+        ),
     ),
 )
 
@@ -333,9 +343,9 @@ PROMPT_CACHE = ModelSection(
             seconds("cache_us"),
         ),
         gauge("llamad:prompt_cache_entries", "Prompts in host memory.", stat("cache_entries")),
-        gauge("llamad:prompt_cache_bytes", "Their size.", stat("cache_bytes")),
+        gauge("llamad:prompt_cache_bytes", "Size of the prompts in host memory.", stat("cache_bytes")),
         gauge(
-            "llamad:prompt_cache_seconds_max", "The longest single save or restore.", seconds("cache_us_max")
+            "llamad:prompt_cache_seconds_max", "Longest save or restore of a prompt.", seconds("cache_us_max")
         ),
     ),
 )
@@ -346,12 +356,12 @@ CHECKPOINTS = ModelSection(
         counter("llamad:checkpoints_made_total", "Context checkpoints made.", stat("checkpoint_made")),
         counter(
             "llamad:checkpoints_restored_total",
-            "Checkpoints that a prompt went on from.",
+            "Context checkpoints from which a prompt was continued.",
             stat("checkpoint_used"),
         ),
         counter(
             "llamad:checkpoints_dropped_total",
-            "Checkpoints dropped to make room.",
+            "Context checkpoints dropped to make room.",
             stat("checkpoint_dropped"),
         ),
         counter(
@@ -360,10 +370,10 @@ CHECKPOINTS = ModelSection(
             seconds("checkpoint_us"),
         ),
         gauge("llamad:checkpoints", "Context checkpoints held.", stat("checkpoints")),
-        gauge("llamad:checkpoint_bytes", "Their size.", stat("checkpoint_bytes")),
+        gauge("llamad:checkpoint_bytes", "Size of the context checkpoints.", stat("checkpoint_bytes")),
         gauge(
             "llamad:checkpoint_seconds_max",
-            "The longest single one made or restored.",
+            "Longest time to make or restore a checkpoint.",
             seconds("checkpoint_us_max"),
         ),
     ),
@@ -377,16 +387,28 @@ VECTORS = ModelSection(
             "Texts embedded, ranked or classified.",
             at("embedder.counts.n_texts"),
         ),
-        counter("llamad:vector_tokens_total", "Tokens of those texts.", at("embedder.counts.n_tokens")),
-        counter("llamad:vector_batches_total", "Batches of those texts.", at("embedder.counts.n_batches")),
-        counter("llamad:vector_failures_total", "Batches that failed.", at("embedder.counts.n_failures")),
-        counter("llamad:vector_seconds_total", "Time spent computing them.", at("embedder.counts.seconds")),
+        counter("llamad:vector_tokens_total", "Tokens embedded or scored.", at("embedder.counts.n_tokens")),
+        counter(
+            "llamad:vector_batches_total", "Batches embedded or scored.", at("embedder.counts.n_batches")
+        ),
+        counter(
+            "llamad:vector_failures_total", "Batches of texts that failed.", at("embedder.counts.n_failures")
+        ),
+        counter(
+            "llamad:vector_seconds_total",
+            "Time spent on embeddings and scores.",
+            at("embedder.counts.seconds"),
+        ),
         gauge(
             "llamad:vector_requests",
             "Embedding, rerank and classify requests in progress.",
             at("embedder.n_jobs"),
         ),
-        gauge("llamad:vector_texts_waiting", "Texts not yet started.", at("embedder.n_texts_waiting")),
+        gauge(
+            "llamad:vector_texts_waiting",
+            "Texts to embed or score that wait.",
+            at("embedder.n_texts_waiting"),
+        ),
     ),
 )
 
@@ -401,19 +423,19 @@ STATES = ModelSection(
         ),
         counter(
             "llamad:session_refused_total",
-            "Saves rejected for lack of room.",
+            "Sessions not saved because there was no room.",
             at("served.sessions.n_refused"),
         ),
         counter("llamad:session_evicted_total", "Sessions evicted.", at("served.sessions.n_evicted")),
         counter(
             "llamad:state_refused_total",
-            "States rejected because others were in transit.",
+            "States rejected because the room for states in transit was full.",
             at("served.room.n_refused"),
         ),
         gauge("llamad:sessions", "Sessions held.", lambda one: len(one.served.sessions)),
         gauge(
             "llamad:session_bytes",
-            "Size of all sessions, with those being saved.",
+            "Size of all sessions, including those being saved.",
             at("served.sessions.n_bytes"),
         ),
         gauge(
@@ -442,7 +464,7 @@ REQUESTS = SharedSection(
             "Reloads that kept an old setting.",
             at("metrics.reloads.n_failures"),
         ),
-        gauge("llamad:reload_ok", "0: the last reload kept the old one of this item.", reloaded_items),
+        gauge("llamad:reload_ok", "0 if the last reload kept the old version of this item.", reloaded_items),
         gauge(
             "llamad:certificate_expiry_timestamp_seconds",
             "When the first certificate of the chain expires.",
@@ -450,12 +472,12 @@ REQUESTS = SharedSection(
         ),
         counter(
             "llamad:requests_total",
-            "Responses by endpoint and status; 499: the client left.",
+            "Responses by endpoint and status; 499: the client disconnected.",
             requests,
         ),
         counter(
             "llamad:clients_gone_total",
-            "Requests whose client left early.",
+            "Requests whose client disconnected early.",
             at("metrics.n_client_gone"),
         ),
     ),
