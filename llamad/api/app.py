@@ -144,7 +144,7 @@ class Api:
         intake: Intake | None = None,
         quiet: bool = False,
     ) -> None:
-        """A GET route, or a `small` one, takes at most a small body; a larger one is rejected before it is read."""
+        """Add a route. A GET route, or a `small` one, rejects a body that is not small before it is read."""
         body_max = SMALL_BODY if small or method == "GET" else 0
         self.router.add(Route(method, path, call, public, body_max=body_max, intake=intake, quiet=quiet))
 
@@ -155,9 +155,9 @@ class Api:
     # Called by the HTTP layer.
 
     def on_head(self, request: Request) -> Response | None:
-        """Find the route and check the key; what cannot be served is rejected before the body is read."""
+        """Find the route and check the key. A request that cannot be served is rejected before its body is read."""
         if self._prefix:
-            # Below, every path is that of its endpoint.
+            # The prefix is removed, so that routes do not contain it.
             if request.path == self._prefix and self.files is not None and request.method in ("GET", "HEAD"):
                 return self.files.to_folder(request)
             if not request.path.startswith(self._prefix + "/"):

@@ -150,8 +150,8 @@ class Service:
         return 2 * self.budget.n_bytes <= self.budget.n_peak
 
     def free_garbage(self) -> None:
-        """Collect garbage when is_quiet() is true; any thread. This is fast if requests hold little memory, because
-        objects from before the first request are not searched (gc.freeze)."""
+        """Collect garbage if requests hold so little memory that this is fast. Objects from before the first request
+        are not searched (gc.freeze). Called on any thread when is_quiet() is true."""
         if self.budget.n_bytes <= GARBAGE_BYTES_MAX:
             gc.collect()
         self.budget.forget_peak()
