@@ -85,8 +85,8 @@ class LeftOut:
         return ((HEADER, str(self)),)
 
 
-# Fields of llama-server that depend on how it is built. They change nothing here: llamad finds calls and reasoning as
-# the chat template writes them.
+# Fields that expose llama-server's implementation. They change nothing here: llamad finds calls and reasoning in the
+# form in which the chat template writes them.
 _LLAMA_SERVER: dict[str, tuple[object, ...]] = {
     "backend_sampling": (),
     "chat_format": (),
