@@ -1,1 +1,1 @@
-"""Flags: one table of everything the command line accepts, and the typed settings parsed from it."""
+"""The flags: a table of everything that the command line accepts, and the parser that makes typed settings of it."""

@@ -1,4 +1,4 @@
-"""Owns `python -m llamad.flags`: prints docs/flags.md, or writes it to a file.
+"""The program `python -m llamad.flags`, which prints docs/flags.md or writes it to a file.
 
 Run by contributors. Must not be imported by the daemon.
 """

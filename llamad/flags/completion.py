@@ -9,7 +9,7 @@ from llamad.flags.table import TABLE
 from llamad.flags.types.flag import Flag, Ready
 from llamad.flags.types.kinds import Choice, Many
 
-# Files that end otherwise are not offered.
+# The completion offers only files with this ending.
 _ENDINGS = {
     "model": "gguf",
     "grammar_file": "gbnf",
@@ -19,7 +19,7 @@ _ENDINGS = {
 
 
 def completion_script() -> str:
-    """Flags by name, and after a flag its choices or the files that suit it."""
+    """Return a script that completes the names of flags and, after a flag, its choices or files for it."""
     names = " ".join(
         name for flag in TABLE.flags if isinstance(flag.status, Ready) for name in flag.names + flag.off
     )
@@ -40,13 +40,13 @@ def completion_script() -> str:
 
 
 def _arm(flag: Flag) -> list[str]:
-    """The case of a flag whose values can be listed."""
+    """Return the `case` branch of a flag whose values can be listed, or nothing for other flags."""
     kind = flag.kind.item if isinstance(flag.kind, Many) else flag.kind
     if isinstance(kind, Choice):
-        found = f'compgen -W "{" ".join(map(str, kind.options))}" -- "$cur"'
+        command = f'compgen -W "{" ".join(map(str, kind.options))}" -- "$cur"'
     elif kind.is_path:
         ending = _ENDINGS.get(flag.dest)
-        found = (
+        command = (
             f'compgen -f -X \'!*.{ending}\' -- "$cur"; compgen -d -- "$cur"'
             if ending
             else 'compgen -f -- "$cur"'
@@ -55,6 +55,6 @@ def _arm(flag: Flag) -> list[str]:
         return []
     return [
         f"        {'|'.join(flag.names)})",
-        f"            COMPREPLY=($({found}))",
+        f"            COMPREPLY=($({command}))",
         "            return ;;",
     ]

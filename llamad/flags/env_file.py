@@ -1,6 +1,7 @@
-"""Owns the syntax of --env-file: variables, one to a line, as systemd's EnvironmentFile= has them.
+"""Parses the file of --env-file: one variable per line, in the syntax of systemd's EnvironmentFile=.
 
-Runs at start-up and, at a reload, in a thread. Must not know a variable. What systemd would read otherwise is an error.
+Runs at start-up and, on a reload, in a thread. Must not know a variable. A line that systemd would read differently is
+an error.
 """
 
 from __future__ import annotations
@@ -20,14 +21,15 @@ _COMMENT = ("#", ";")
 
 
 class Line(msgspec.Struct, frozen=True):
-    """One variable; `source` is where it stands, for messages."""
+    """One variable. `source` has its file, line and name, for messages."""
 
     source: str
     text: str
 
 
 def read(path: str) -> dict[str, Line]:
-    """The variables of a file; of two with one name the later. Raises ValueError, with the line where one is wrong."""
+    """Return the variables of a file. If a name occurs twice, the later line wins. Raises ValueError with the number of
+    the line that is wrong."""
     try:
         with open(path, "rb") as file:
             data = file.read(FILE_MAX + 1)
@@ -39,27 +41,28 @@ def read(path: str) -> dict[str, Line]:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise ValueError(f"--env-file {path} is not UTF-8") from None
-    found: dict[str, Line] = {}
+    variables: dict[str, Line] = {}
     for number, line in enumerate(_LINE_END.split(text), 1):
         try:
             pair = _pair(line)
         except ValueError as error:
             raise ValueError(f"{path}:{number}: {error}") from None
         if pair is not None:
-            found[pair[0]] = Line(f"{path}:{number}: {pair[0]}", pair[1])
-    return found
+            variables[pair[0]] = Line(f"{path}:{number}: {pair[0]}", pair[1])
+    return variables
 
 
 def _pair(line: str) -> tuple[str, str] | None:
-    """Messages quote no value: it may be a key."""
+    """Return the name and the value of a line, or None if it has none. Errors do not quote the value, which may be a
+    secret."""
     if not line.strip() or line.lstrip().startswith(_COMMENT):
         return None
     if "\0" in line:
         raise ValueError("a line has a NUL byte")
-    found = _ASSIGNMENT(line)
-    if found is None:
+    assignment = _ASSIGNMENT(line)
+    if assignment is None:
         raise ValueError("expected NAME=value, a comment or an empty line")
-    name, value = found[1], found[2].strip()
+    name, value = assignment[1], assignment[2].strip()
     return name, _unquoted(name, value)
 
 

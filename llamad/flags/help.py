@@ -19,7 +19,7 @@ _INDENT = 6
 
 
 def help_text(width: int = 80) -> str:
-    """The whole help, wrapped at `width`."""
+    """Return the whole help, wrapped at `width`."""
     width = max(width, 40)
     lines = [
         *textwrap.wrap("Usage: llamad -m MODEL.gguf [flags]", width),
@@ -31,16 +31,16 @@ def help_text(width: int = 80) -> str:
         *textwrap.wrap("       llamad rpc-server [-H HOST] [-p PORT] [flags of its own]", width),
         "",
         *textwrap.wrap(
-            "`check` says what would be served and on what memory, and serves nothing. `pull` downloads a model, `list`"
-            " names those in the cache, `rm` removes one. `rpc-server` lends this machine's devices to a llamad"
-            " with --rpc.",
+            "`check` prints what would be served and how much memory it needs, but serves nothing. `pull` downloads a"
+            " model, `list` lists the models in the cache, `rm` removes one. `rpc-server` lends this machine's devices"
+            " to a llamad with --rpc.",
             width,
         ),
         "",
         *textwrap.wrap(
             "A value follows its flag as the next argument or after '='. The environment variable in brackets does "
-            "the same, also in --env-file; flags take precedence, then the environment. SIGHUP applies changes of "
-            "that file to what is marked reloadable.",
+            "the same, also in --env-file; flags take precedence, then the environment. SIGHUP applies changes in "
+            "that file to flags that are marked as reloadable.",
             width,
         ),
     ]
@@ -91,7 +91,7 @@ def _entry(flag: Flag, width: int) -> list[str]:
 
 
 def spellings(flag: Flag) -> str:
-    """All names of a flag with its value: "-c, --ctx-size N"."""
+    """Return all names of a flag with its value: "-c, --ctx-size N"."""
     names = ", ".join(flag.names)
     if flag.shown_metavar:
         names += f" {flag.shown_metavar}"
@@ -103,11 +103,11 @@ def _names_its_choices(flag: Flag) -> bool:
 
 
 def default_text(flag: Flag) -> str:
-    """The default as a user would write it; empty if there is none."""
+    """Return the default as a user would write it, or "" if there is none."""
     if isinstance(flag.kind, Request | Preset | Inverse) or flag.default in (None, "", ()):
         return ""
     if isinstance(flag.kind, Switch):
-        # One of several switches of one setting: the setting's own flag shows the default.
+        # This is one of several switches of a setting; the setting's own flag shows the default.
         return flag.kind.write(flag.default) if isinstance(flag.default, bool) else ""
     if isinstance(flag.default, tuple):
         items = (item.encode("unicode_escape").decode() for item in flag.default)
@@ -122,16 +122,16 @@ _PAGE_HEAD = """\
 
 # Flags
 
-llamad knows every flag of llama-server. A flag that demands a feature that is
+llamad knows every flag of llama-server. A flag that needs a feature that is
 [not available yet](#not-available-yet) is a start-up error that names the feature. A hint, a limit or a flag of another
-tool is [accepted without effect](#accepted-without-effect), with a warning unless the value is what llamad does anyway.
+tool is [accepted without effect](#accepted-without-effect), with a warning unless llamad does what it says anyway.
 A flag takes precedence over its environment variable, and that over a line of `--env-file`. SIGHUP applies changes in
 that file to *reloadable* flags ([reload](operations.md#reload)).
 """
 
 
 def markdown_page() -> str:
-    """docs/flags.md: a table per group of flags that work, then the names of the others."""
+    """Return docs/flags.md: a table for each group of flags that work, then the names of the others."""
     parts = [_PAGE_HEAD.rstrip()]
     for title, flags in TABLE.groups().items():
         rows = ["| flag | variable | default | meaning |", "| --- | --- | --- | --- |"]
@@ -170,13 +170,13 @@ def _cells(flag: Flag) -> list[str]:
 
 
 def props(settings: Settings) -> dict[str, Any]:
-    """The settings as JSON values, without anything secret."""
+    """Return the settings as JSON values, without secrets."""
     return {flag.dest: _json(settings.get(flag.dest)) for flag in TABLE.settings if not flag.secret}
 
 
 def _json(value: Any) -> Any:
     if isinstance(value, LogitBias):
-        # As requests write it: a pair, and false for "never".
+        # As in a request: a pair, where false means "never".
         return [value.token, False if value.bias == -math.inf else value.bias]
     if hasattr(value, "_asdict"):
         return value._asdict()

@@ -1,6 +1,6 @@
 """Parses the command line, the environment and the lines of --env-file into Settings.
 
-Runs at start-up on the main thread, and at a reload in another. Must not read files, print or exit: it returns or
+Runs on the main thread at start-up, and on another at a reload. Must not read files, print or exit; it only returns or
 raises FlagError.
 """
 
@@ -25,7 +25,7 @@ ENV_PREFIX = "LLAMA_ARG_"
 
 _ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|([nrt'\"\\]))")
 _ESCAPED = {"n": "\n", "r": "\r", "t": "\t", "'": "'", '"': '"', "\\": "\\"}
-# Without -np.
+# The number of slots without -np.
 SLOTS_AUTO = 4
 _FLOAT_CACHES = ("f32", "f16", "bf16")
 
@@ -34,7 +34,7 @@ class FlagError(ValueError):
     """An invalid command line; the message is one line and says what to do."""
 
     def __init__(self, message: str) -> None:
-        # Messages quote what the user wrote, which may contain newlines and control characters.
+        # Messages quote the user's text, which may contain newlines and control characters.
         super().__init__("".join(c if c.isprintable() else repr(c)[1:-1] for c in message))
 
 
@@ -48,7 +48,7 @@ class Parsed(msgspec.Struct, frozen=True):
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """One flag or variable that was set; `source` is the user's spelling."""
+    """One flag or variable that was set. `source` is its name as the user wrote it."""
 
     flag: Flag
     source: str
@@ -56,19 +56,19 @@ class Setting(msgspec.Struct, frozen=True):
 
 
 def parse(argv: Sequence[str], environ: Mapping[str, str], lines: Mapping[str, Line] | None = None) -> Parsed:
-    """Settings from the arguments (without the program's name), else from the environment, else from the lines of a
-    file; raises FlagError."""
+    """Return the settings. Each comes from the arguments (without the program's name), else from the environment, else
+    from the lines of --env-file, else it has its default. Raises FlagError."""
     warnings: list[str] = []
-    found = scan(argv, TABLE)
-    if isinstance(found, Action):
-        return Parsed(_settings(_defaults(TABLE), frozenset()), warnings, frozenset(), found)
-    winners = {one.flag.dest: f"{one.source} on the command line" for one in found}
+    from_argv = scan(argv, TABLE)
+    if isinstance(from_argv, Action):
+        return Parsed(_settings(_defaults(TABLE), frozenset()), warnings, frozenset(), from_argv)
+    winners = {one.flag.dest: f"{one.source} on the command line" for one in from_argv}
     variables = {name: Line(name, text) for name, text in environ.items()}
     from_environ = _from_variables(variables, winners, TABLE, warnings)
     _warn_unknown(sorted(environ), TABLE, warnings)
     winners |= {one.flag.dest: f"{one.source} in the environment" for one in from_environ}
     from_file = _from_file(lines or {}, winners, TABLE, warnings)
-    settings = _one_model((from_file, from_environ, found), warnings)
+    settings = _one_model((from_file, from_environ, from_argv), warnings)
     values = merge(settings, TABLE, warnings)
     given = frozenset(one.flag.dest for one in settings)
     _unescape(values, given)
@@ -79,7 +79,8 @@ def parse(argv: Sequence[str], environ: Mapping[str, str], lines: Mapping[str, L
 
 
 def _one_model(sources: Sequence[list[Setting]], warnings: list[str]) -> list[Setting]:
-    """The settings without what names another model: of one source --hf-repo wins over --model, of two the later."""
+    """Return the settings without those of a second model: if --hf-repo and --model are in the same source, --hf-repo
+    wins, else the one in the later source."""
     settings = [one for source in sources for one in source]
     weights = {one.flag.dest: (i, one) for i, source in enumerate(sources) for one in source}
     if "hf_repo" not in weights or "model" not in weights:
@@ -92,8 +93,8 @@ def _one_model(sources: Sequence[list[Setting]], warnings: list[str]) -> list[Se
 
 
 def scan(argv: Sequence[str], table: Table) -> list[Setting] | Action:
-    """The flags of a command line in order, or the first Action among them."""
-    found: list[Setting] = []
+    """Return the settings of a command line in order, or the first Action in it. Raises FlagError."""
+    settings: list[Setting] = []
     rest = list(argv)[::-1]
     while rest:
         argument = rest.pop()
@@ -108,17 +109,18 @@ def scan(argv: Sequence[str], table: Table) -> list[Setting] | Action:
                 raise FlagError(f"{name} takes no value; leave out '={joined}'")
             stands_for = scan(flag.kind.arguments, table)
             assert not isinstance(stands_for, Action)
-            found += [msgspec.structs.replace(one, source=name) for one in stands_for]
+            settings += [msgspec.structs.replace(one, source=name) for one in stands_for]
             continue
         texts = _texts(name, flag, joined, rest, table)
         setting = _read(flag, name, texts, negated)
         if setting is not None:
-            found.append(setting)
-    return found
+            settings.append(setting)
+    return settings
 
 
 def merge(settings: Iterable[Setting], table: Table, warnings: list[str]) -> dict[str, Any]:
-    """The value of every dest that works; the last one wins, lists are appended to. Later flags raise."""
+    """Return the value of every dest that works. The last setting wins, but repeated lists are concatenated. Raises
+    FlagError for a flag whose feature is not available yet."""
     values = _defaults(table)
     begun: set[str] = set()  # the dests that no longer hold their default
     warned: set[str] = set()
@@ -143,7 +145,7 @@ def merge(settings: Iterable[Setting], table: Table, warnings: list[str]) -> dic
 
 
 def _look_up(argument: str, table: Table) -> tuple[str, tuple[Flag, bool], str | None]:
-    """The flag that an argument names, and the text after "=", if any."""
+    """Return the flag that an argument names, and the text after "=", if any."""
     if not argument.startswith("-") or argument == "-":
         raise FlagError(f"'{argument}' is not a flag; give the model's path with -m")
     for name, joined in ((argument, None), _split(argument)):
@@ -163,7 +165,7 @@ def _split(argument: str) -> tuple[str, str | None]:
 
 
 def _texts(name: str, flag: Flag, joined: str | None, rest: list[str], table: Table) -> list[str]:
-    """Takes a flag's values from the arguments that follow it."""
+    """Take a flag's values from the arguments that follow it, and return them."""
     if joined is not None:
         return [joined]
     texts: list[str] = []
@@ -192,7 +194,7 @@ def _is_flag(text: str, table: Table) -> bool:
 
 
 def _read(flag: Flag, source: str, texts: list[str], negated: bool) -> Setting | None:
-    """The setting that the texts give; None if they leave it unchanged."""
+    """Return the setting that the texts give, or None if they leave it unchanged."""
     try:
         if isinstance(flag.kind, Switch):
             value = _switch(flag.kind, texts, negated)
@@ -265,7 +267,8 @@ def _defaults(table: Table) -> dict[str, Any]:
 
 
 def _choose_slots(values: dict[str, Any], given: frozenset[str]) -> None:
-    """Without a number of slots there are a few, which share one cache. A step needs a token for each."""
+    """Without -np, use a few slots that share one KV cache, but not more than the batch size, because a step needs a
+    token for each slot."""
     if values["n_parallel"] < 0:
         values["n_parallel"] = min(SLOTS_AUTO, values["n_batch"])
         values["kv_unified"] = values["kv_unified"] or "kv_unified" not in given
@@ -291,7 +294,7 @@ def _settings(values: dict[str, Any], given: frozenset[str]) -> Settings:
 
 
 def _sized(model: ModelSettings, given: frozenset[str]) -> ModelSettings:
-    """A limit per slot without a context size is the size of each. `-c 0` is a size: the model's."""
+    """Set the context size to the sum of the limits per slot, unless -c is given. `-c 0` counts as given."""
     if "n_ctx" in given:
         return msgspec.structs.replace(model, keeps_ctx=True)
     if model.kv_unified_per_slot == 0:
@@ -301,11 +304,11 @@ def _sized(model: ModelSettings, given: frozenset[str]) -> ModelSettings:
 
 
 def _imply(values: dict[str, Any], given: frozenset[str]) -> None:
-    """What one flag says about another that is not given, as llama.cpp's documents have it."""
+    """Set defaults that follow from other flags, as in llama.cpp's documentation."""
     if values["lora"] and "mmap" not in given:
         values["mmap"] = False
     if values["model_url"] is not None and "model" not in given:
-        values["model"] = ""  # no place of its own: the cache
+        values["model"] = ""  # it is stored in the cache
 
 
 def _unescape(values: dict[str, Any], given: frozenset[str]) -> None:
@@ -317,22 +320,22 @@ def _unescape(values: dict[str, Any], given: frozenset[str]) -> None:
 
 
 def unescape(text: str) -> str:
-    """The text with its backslash escapes replaced; unknown escapes stay."""
+    """Return the text with its backslash escapes replaced; unknown escapes stay."""
     return _ESCAPE.sub(lambda match: chr(int(match[1], 16)) if match[1] else _ESCAPED[match[2]], text)
 
 
 def _check_together(settings: Settings) -> None:
-    """Checks that involve several settings."""
+    """Check settings that depend on each other. Raises FlagError."""
     daemon, model = settings.daemon, settings.model
     if (daemon.ssl_key_file is None) != (daemon.ssl_cert_file is None):
         raise FlagError("TLS needs both --ssl-key-file and --ssl-cert-file")
     if daemon.metrics_public and not daemon.endpoint_metrics:
         raise FlagError("--metrics-public needs --metrics")
     if daemon.proxy_protocol and not daemon.trusted_proxies:
-        raise FlagError("--proxy-protocol needs --trusted-proxies: whom to believe")
+        raise FlagError("--proxy-protocol needs --trusted-proxies, which names the proxies to trust")
     if daemon.proxy_protocol and daemon.ssl_cert_file is not None:
         raise FlagError(
-            "--proxy-protocol works without TLS: let the proxy end it and leave out --ssl-cert-file"
+            "--proxy-protocol does not work with TLS; let the proxy terminate it and leave out --ssl-cert-file"
         )
     if model.grp_attn_n > 1 and model.grp_attn_w % model.grp_attn_n:
         raise FlagError(

@@ -1,7 +1,7 @@
-"""Owns the typed result of parsing: the settings of the daemon and of a model, from all groups, and a few that follow
-from several flags.
+"""The typed result of parsing: the settings of the daemon and of a model, from all groups, and a few that follow from
+several flags.
 
-Built once by `parse`, then read-only, from any thread. Must not have defaults: they are in the groups.
+Built once by `parse`, then read-only on any thread. Must not have defaults, which are in the groups.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from llamad.options.table import WITH_FLAG, Options
 
 
 class StructOfGroups(msgspec.StructMeta):
-    """Makes a struct of the fields of all groups. The groups are no structs: msgspec allows only one as a base."""
+    """Makes a struct of the fields of all groups. The groups are not structs, because msgspec allows only one as a
+    base."""
 
     def __new__(
         mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any
@@ -52,7 +53,7 @@ class DaemonSettings(
     frozen=True,
     kw_only=True,
 ):
-    """What the daemon has: where it listens, keys, limits of connections, logs. `None` means "none"."""
+    """The settings of the daemon: where it listens, keys, limits of connections, logs. `None` means "none"."""
 
 
 class ModelSettings(
@@ -75,23 +76,25 @@ class ModelSettings(
     frozen=True,
     kw_only=True,
 ):
-    """What a model has, and all that its engine is told. `None` means "from the model" or "none" unless a comment says
-    otherwise."""
+    """The settings of a model, which its engine gets, too. `None` means "from the model" or "none" unless a comment
+    says otherwise."""
 
     options: Options  # defaults of a request
     given: frozenset[str]  # the options that a flag or a variable set; a model's file may set the others
-    keeps_ctx: bool  # -c was given, or follows from another flag: it is not fitted
-    inputs_on_device: bool | None  # the token embedding table; None: where there is memory to spare
-    wants_states: bool  # whether any endpoint can request a slot's state
+    keeps_ctx: bool  # -c was given or follows from another flag, so --fit does not change it
+    inputs_on_device: (
+        bool | None
+    )  # the token embedding table is on the device; None: if it has memory to spare
+    wants_states: bool  # an endpoint can request a slot's state
 
     @property
     def alias(self) -> str | None:
-        """The model's name; None: its path."""
+        """The model's name, or None if its name is its path."""
         return self.aliases[0] if self.aliases else self.hf_repo
 
     @property
     def is_remote(self) -> bool:
-        """Whether a file of the model has to be looked for in the cache or downloaded."""
+        """Whether a file of the model must be taken from the cache or downloaded."""
         return any(one is not None for one in (self.hf_repo, self.model_url, self.mmproj_url))
 
     @property
@@ -107,7 +110,7 @@ class Settings(msgspec.Struct, frozen=True):
     model: ModelSettings
 
     def get(self, dest: str) -> Any:
-        """The value that a flag of this `dest` sets."""
+        """Return the value that a flag with this `dest` sets."""
         if dest in DaemonSettings.__struct_fields__:
             return getattr(self.daemon, dest)
         return getattr(self.model.options if dest in WITH_FLAG else self.model, dest)

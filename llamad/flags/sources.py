@@ -1,6 +1,6 @@
-"""Owns where settings come from: the command line, the environment and --env-file, read at the start and again.
+"""The sources of settings: the command line, the environment and --env-file, which are read at start-up and on reload.
 
-Runs on the main thread, and at a reload in a thread. Must not print or exit.
+Runs on the main thread, and on a reload in a thread. Must not print or exit.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ ENV_FILE = "LLAMA_ARG_ENV_FILE"
 
 
 class Sources:
-    """A command line and an environment that stay, and a file that may change."""
+    """A command line and an environment, which stay the same, and a file, which may change."""
 
     def __init__(self, argv: Sequence[str], environ: Mapping[str, str]) -> None:
         self._argv = tuple(argv)
         self._environ = dict(environ)
-        self.parsed: Parsed | None = None  # by the last read()
+        self.parsed: Parsed | None = None  # result of the last read()
 
     def without(self, word: str) -> Sources:
-        """The same, but for a word of the command line."""
+        """Return the same sources without a word of the command line."""
         return Sources([one for one in self._argv if one != word], self._environ)
 
     def read(self) -> Parsed:
-        """Raises FlagError."""
+        """Read and parse all sources. Raises FlagError."""
         path = self._path()
         try:
             lines = env_file.read(path) if path is not None else None
@@ -38,9 +38,9 @@ class Sources:
         return self.parsed
 
     def _path(self) -> str | None:
-        """None: there is no file, or something else is asked for than a server."""
-        found = scan(self._argv, TABLE)
-        if isinstance(found, Action):
+        """Return the path of --env-file, or None if there is none or the command line does not run the server."""
+        settings = scan(self._argv, TABLE)
+        if isinstance(settings, Action):
             return None
-        named = [one.value for one in found if one.flag.dest == "env_file"]
+        named = [one.value for one in settings if one.flag.dest == "env_file"]
         return named[-1] if named else self._environ.get(ENV_FILE) or None

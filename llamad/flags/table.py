@@ -1,6 +1,6 @@
-"""Owns the whole table: all groups joined, indexed by name and by variable.
+"""The whole table of flags: all groups together, indexed by name and by variable.
 
-Built when first imported, which fails if the table contradicts itself. Must not parse.
+Built when first imported; the import fails if the table contradicts itself. Must not parse.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ class Table:
         )
 
     def groups(self) -> dict[str, list[Flag]]:
-        """The flags that work, under the titles of the help."""
-        found: dict[str, list[Flag]] = {}
+        """Return the flags that work, by the titles of the help."""
+        groups: dict[str, list[Flag]] = {}
         for flag in self.flags:
             if isinstance(flag.status, Ready):
-                found.setdefault(flag.group, []).append(flag)
-        return found
+                groups.setdefault(flag.group, []).append(flag)
+        return groups
 
     @staticmethod
     def _spellings(
@@ -85,9 +85,9 @@ class Table:
         if not flag.names and not flag.off:
             raise ValueError(f"{flag.dest} has no name")
         if flag.off and not isinstance(flag.kind, Switch):
-            raise ValueError(f"{flag.title} has a negation but is no switch")
+            raise ValueError(f"{flag.title} has a negation but is not a switch")
         if flag.repeat and not isinstance(flag.kind, Many | Overrides | Placements | Scaled):
-            raise ValueError(f"{flag.title} is repeated but is no list")
+            raise ValueError(f"{flag.title} is repeated but is not a list")
         if flag.neutral and isinstance(flag.status, Ready):
             raise ValueError(f"{flag.title} has neutral values but works")
         if isinstance(flag.status, Ready) and not flag.help:

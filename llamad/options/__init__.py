@@ -1,1 +1,1 @@
-"""The options of a generation: one table of names, types, ranges, defaults and flags."""
+"""The options of a generation: a table of their names, types, ranges, defaults and flags."""

@@ -1,4 +1,4 @@
-"""Owns `python -m llamad.options`, which prints docs/options.md."""
+"""The program `python -m llamad.options`, which prints docs/options.md."""
 
 from __future__ import annotations
 

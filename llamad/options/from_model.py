@@ -1,6 +1,6 @@
-"""Reads the sampling defaults that a model's file carries (`general.sampling.*`), and tells which are usable.
+"""Reads the sampling defaults in a model's file (`general.sampling.*`).
 
-Pure functions over the metadata's texts. A file is not to be trusted: what is wrong in it is named and left out.
+Pure functions over the metadata's texts. A file is not trusted: wrong values are ignored with a warning.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ _SHOWN_MAX = 40
 
 
 def defaults_in(texts: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
-    """The options that the texts set, and a sentence for each text that cannot be used."""
-    found: dict[str, Any] = {}
+    """Return the options that the texts set, and a warning for each text that cannot be used."""
+    defaults: dict[str, Any] = {}
     warnings = []
     for key, text in texts.items():
         name = SAMPLING_KEYS[key]
         try:
-            found[name] = _samplers(text) if name == "samplers" else _number(FIELDS[name], text)
+            defaults[name] = _samplers(text) if name == "samplers" else _number(FIELDS[name], text)
         except ValueError as error:
             shown = text if len(text) <= _SHOWN_MAX else text[:_SHOWN_MAX] + "..."
             warnings.append(f"the model's {SAMPLING_PREFIX}{key} is ignored: {shown!r} {error}")
-    return found, warnings
+    return defaults, warnings
 
 
 def _samplers(text: str) -> Samplers:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 SAMPLING_PREFIX = "general.sampling."
-SAMPLING_TEXT_MAX = 1024  # no usable value is as long
-# The ends of the keys, and their options.
+SAMPLING_TEXT_MAX = 1024  # every usable value is shorter
+# The options by the last part of their keys.
 SAMPLING_KEYS: Mapping[str, str] = {
     "sequence": "samplers",
     "top_k": "top_k",

@@ -1,4 +1,4 @@
-"""Owns an option's metadata beside its type and default: its help, its flag, whether it is echoed.
+"""The metadata of an option besides its type and default: its help, its flag, whether it is echoed.
 
 Pure data, read from any thread. Must not know the table, the flags or HTTP.
 """
@@ -19,21 +19,19 @@ LEFT_OUT = -(2**31)  # outside every range: marks an integer that was not given
 
 
 class Option(msgspec.Struct, frozen=True, kw_only=True):
-    """Metadata of a field of Options. Range and default are the field's own."""
+    """Metadata of a field of Options. The range and the default are in the field itself."""
 
-    section: str  # of docs/options.md
-    help: str  # without a capital or a full stop
-    note: str = ""  # more help, for the page only
-    values: str = ""  # "type and range" of the page, if the field's type does not say it
-    default: str = ""  # the default on the page, if the value does not say it
-    flags: tuple[
-        str, ...
-    ] = ()  # every spelling of the flag that sets the default; the one to show is the last
+    section: str  # the section of docs/options.md
+    help: str  # begins with a small letter and has no full stop at its end
+    note: str = ""  # more help, only for docs/options.md
+    values: str = ""  # the type and range in docs/options.md, if they do not follow from the field's type
+    default: str = ""  # the default in docs/options.md, if it does not follow from the value
+    flags: tuple[str, ...] = ()  # every spelling of the flag that sets the default; the last one is shown
     off: tuple[str, ...] = ()  # every spelling of a switch's negation
     env: str = ""
     metavar: str = ""
     see: tuple[str, ...] = ()  # related flags
-    echo: bool = True  # in generation_settings, under its name and its aliases
+    echo: bool = True  # generation_settings has it, under its name and its aliases
 
 
 class Alias(msgspec.Struct, frozen=True):
@@ -43,7 +41,7 @@ class Alias(msgspec.Struct, frozen=True):
 
 
 class Field(msgspec.Struct, frozen=True):
-    """One field of a struct: its type without annotations, and what these say."""
+    """One field of a struct: its type without annotations, and the values of these."""
 
     name: str
     type: Any
@@ -51,14 +49,14 @@ class Field(msgspec.Struct, frozen=True):
     low: float | None  # inclusive
     high: float | None  # inclusive
     above: float | None  # exclusive lower bound
-    description: str  # of msgspec.Meta
+    description: str  # from msgspec.Meta
     option: Option | None
     alias: Alias | None
 
 
 @cache
 def fields_of(struct: type[msgspec.Struct]) -> Mapping[str, Field]:
-    """The fields of a struct in order."""
+    """Return the fields of a struct in order."""
     hints = get_type_hints(struct, include_extras=True)
     defaults = defaults_of(struct)
     names = (one.name for one in msgspec.structs.fields(struct))
@@ -68,24 +66,24 @@ def fields_of(struct: type[msgspec.Struct]) -> Mapping[str, Field]:
 
 
 def defaults_of(struct: type[msgspec.Struct]) -> dict[str, Any]:
-    """The defaults of the fields that have one."""
-    found = {}
+    """Return the defaults of the fields that have one."""
+    defaults = {}
     for one in msgspec.structs.fields(struct):
         if not one.required:
-            found[one.name] = one.default if one.default is not NODEFAULT else one.default_factory()
-    return found
+            defaults[one.name] = one.default if one.default is not NODEFAULT else one.default_factory()
+    return defaults
 
 
 def _field(name: str, hint: Any, default: Any) -> Field:
     type, *annotations = get_args(hint) if get_origin(hint) is Annotated else (hint,)
-    found: dict[str, Any] = dict.fromkeys(("low", "high", "above", "option", "alias"))
-    found["description"] = ""
+    values: dict[str, Any] = dict.fromkeys(("low", "high", "above", "option", "alias"))
+    values["description"] = ""
     for one in annotations:
         if isinstance(one, Meta):
             limits = {"low": one.ge, "high": one.le, "above": one.gt, "description": one.description}
-            found |= {key: value for key, value in limits.items() if value is not None}
+            values |= {key: value for key, value in limits.items() if value is not None}
         elif isinstance(one, Option):
-            found["option"] = one
+            values["option"] = one
         elif isinstance(one, Alias):
-            found["alias"] = one
-    return Field(name, type, default, **found)
+            values["alias"] = one
+    return Field(name, type, default, **values)

@@ -1,4 +1,4 @@
-"""Owns the ranges of option values: types of numbers, and how long texts and lists may be.
+"""The ranges of option values: types of numbers, and the maximum lengths of texts and lists.
 
 Pure data, read from any thread. Must not know an option.
 """

@@ -1,4 +1,4 @@
-"""Owns the names of the samplers: current names, older spellings, letters, numbers, and the default order.
+"""The names of the samplers: current names, other spellings, letters, and the default order.
 
 Pure data, read from any thread. Must not know how a sampler works.
 """
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 SAMPLERS_MAX = 32
-# llama.cpp looks for every breaker in the whole vocabulary when a DRY sampler is made, and uses 40 bytes of each.
+# llama.cpp searches the whole vocabulary for every breaker when a DRY sampler is made, and uses 40 bytes of each.
 BREAKERS_MAX = 64
 BREAKER_BYTES_MAX = 1024
 
@@ -30,7 +30,7 @@ LETTERS: Mapping[str, str] = MappingProxyType(
     }
 )
 
-# Penalties come first anyway, unless neutral.
+# Penalties that are not neutral come first even if they are not listed.
 _NOT_BY_DEFAULT = ("penalties", "infill", "adaptive_p")
 DEFAULT_ORDER: tuple[str, ...] = tuple(name for name in LETTERS.values() if name not in _NOT_BY_DEFAULT)
 
@@ -56,5 +56,5 @@ _NAMES: Mapping[str, str] = MappingProxyType(_spellings())
 
 
 def present_name(text: str) -> str | None:
-    """The sampler's current name for any known spelling (case, "-" and "_" do not matter), else None."""
+    """Return the sampler's current name for any known spelling (case, "-" and "_" do not matter), else None."""
     return _NAMES.get(text.lower().replace("-", "_"))

@@ -1,6 +1,6 @@
-"""Owns the part of the table of options that decides the next token: samplers and penalties.
+"""The options that decide the next token: samplers and penalties. They are a part of the table of options.
 
-Most of them cross to the engine as they are, in llamad_sampling (ext/llama/function_table.h). Pure data; must not
+Most of them cross to the engine unchanged, in llamad_sampling (ext/llama/function_table.h). Pure data; must not
 compute.
 """
 
@@ -161,8 +161,8 @@ class SamplingOptions(Struct, kw_only=True):
     adaptive_target: Annotated[
         Number,
         sampling(
-            help="probability near which `adaptive_p` looks for tokens; below 0: anywhere",
-            note="Only with `adaptive_p` among the samplers; it draws last wherever it is listed",
+            help="target probability of the tokens that `adaptive_p` prefers; below 0: none",
+            note="Used only if `adaptive_p` is among the samplers, where it always comes last",
             flags=("--adaptive-target",),
             env="LLAMA_ARG_ADAPTIVE_TARGET",
         ),
@@ -170,7 +170,7 @@ class SamplingOptions(Struct, kw_only=True):
     adaptive_decay: Annotated[
         Share,
         sampling(
-            help="how long `adaptive_p` remembers the probabilities of its tokens; more than 0.99 counts as that",
+            help="how long `adaptive_p` remembers the probabilities of its tokens; values above 0.99 count as 0.99",
             flags=("--adaptive-decay",),
             env="LLAMA_ARG_ADAPTIVE_DECAY",
         ),
@@ -187,7 +187,7 @@ class SamplingOptions(Struct, kw_only=True):
         Biases,
         sampling(
             help="bias added to the logits of these tokens",
-            note="`false` forbids a token. Replaces the server's own",
+            note="`false` forbids a token. The list replaces that of the server's flag",
             values='array of `[id or text, number or false]`, or object `{"id or text": number or false}`',
             flags=("-l", "--logit-bias"),
             env="LLAMA_ARG_LOGIT_BIAS",
@@ -215,7 +215,7 @@ class SamplingOptions(Struct, kw_only=True):
     presence_penalty: Annotated[
         Number,
         penalty(
-            help="subtracted once from the logits of repeated tokens; 0: off",
+            help="value that is subtracted once from the logits of repeated tokens; 0: off",
             flags=("--presence-penalty",),
             env="LLAMA_ARG_PRESENCE_PENALTY",
         ),
@@ -223,7 +223,7 @@ class SamplingOptions(Struct, kw_only=True):
     frequency_penalty: Annotated[
         Number,
         penalty(
-            help="subtracted per repetition from a token's logit; 0: off",
+            help="value that is subtracted from a token's logit for each repetition; 0: off",
             flags=("--frequency-penalty",),
             env="LLAMA_ARG_FREQUENCY_PENALTY",
         ),
@@ -283,7 +283,7 @@ class SamplingOptions(Struct, kw_only=True):
         SequenceBreakers,
         penalty(
             help="strings that end a repetition",
-            values=f"array of at most {BREAKERS_MAX} strings of up to {BREAKER_BYTES_MAX} bytes, 40 of which count",
+            values=f"array of at most {BREAKERS_MAX} strings of up to {BREAKER_BYTES_MAX} bytes, of which 40 are used",
             flags=("--dry-sequence-breaker",),
             env="LLAMA_ARG_DRY_SEQUENCE_BREAKER",
             metavar="TEXT",

@@ -1,4 +1,4 @@
-"""Owns the sections of docs/options.md, and the metadata of an option in each of them.
+"""The sections of docs/options.md, and the metadata type of the options in each of them.
 
 Pure data, read from any thread. Must not know an option.
 """

@@ -1,7 +1,7 @@
-"""Owns the table of generation options; each option is declared here, or in sampling_table.py, and nowhere else.
+"""The table of generation options. Each option is declared here or in sampling_table.py, and nowhere else.
 
 A field has the option's name, type, range and default; its Option has the help and the flag. The flags, the request
-decoder, `generation_settings`, /props and docs/options.md are derived from it. Pure data; must not compute.
+decoder, `generation_settings`, /props and docs/options.md are derived from the table. Pure data; must not compute.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Options(SamplingOptions, kw_only=True):
     system_prompt: Annotated[
         SystemPrompt | None,
         prompt(
-            help="system prompt before every prompt from now on, of this API key; without keys, of all clients",
-            note='`""` removes it. Without a `prompt` it is only set and cached',
+            help="system prompt for all later prompts of this API key; without keys, of all clients",
+            note='`""` removes it. In a request without `prompt` it is only set and cached',
             values="string, or object of strings `prompt`, `anti_prompt`, `assistant_name`",
             see=("-spf", "--no-system-prompt", "--system-prompt-shared"),
             echo=False,
@@ -53,9 +53,9 @@ class Options(SamplingOptions, kw_only=True):
     n_cache_reuse: Annotated[
         Count,
         prompt(
-            help="minimum tokens of a chunk of the slot's old prompt that is moved to where it stands now; 0: off",
-            note="Behind the common prefix, where something was dropped before the chunk. Inexact: the chunk has seen"
-            " what was dropped. Without effect on models whose cache cannot be shifted",
+            help="minimum tokens of a chunk of the slot's old prompt that is moved to its new position; 0: off",
+            note="Used after the common prefix, if tokens before the chunk were dropped. The result is inexact, because"
+            " the chunk was computed with the dropped tokens. Has no effect on models whose cache cannot be shifted",
             flags=("--cache-reuse",),
             env="LLAMA_ARG_CACHE_REUSE",
             echo=False,
@@ -72,7 +72,7 @@ class Options(SamplingOptions, kw_only=True):
         Length,
         length(
             help="maximum tokens to generate; -1: no limit, -2: until the context is full",
-            note="0: only prefill the prompt. In a request, -1 is the flag's limit",
+            note="0: only prefill the prompt. In a request, -1 means the flag's limit",
             flags=("-n", "--predict", "--n-predict"),
             env="LLAMA_ARG_N_PREDICT",
             see=("--n-predict-max",),
@@ -130,7 +130,8 @@ class Options(SamplingOptions, kw_only=True):
         str | None,
         form(
             help="GBNF grammar for the output",
-            note='`""`: none, not even the server\'s. A malformed one is a 400 with line and column. At most 2 MiB',
+            note='`""`: none, not even that of the server\'s flag. A malformed grammar is a 400 with line and column.'
+            " At most 2 MiB",
             values="string, GBNF",
             see=("--grammar", "--grammar-file"),
         ),
@@ -148,8 +149,8 @@ class Options(SamplingOptions, kw_only=True):
     strict: Annotated[
         bool,
         form(
-            help="reject schema keywords that cannot be honoured",
-            note="With false they are dropped, and `warnings` in the response says so",
+            help="reject schema keywords that are not supported",
+            note="With false they are dropped, and `warnings` in the response lists them",
         ),
     ] = True
 
@@ -181,7 +182,7 @@ class Options(SamplingOptions, kw_only=True):
         float,
         Meta(ge=-1, le=INT32_MAX),
         answer(
-            help="seconds of silence after which a stream gets a comment; 0 or less: never",
+            help="seconds without an event after which a stream gets a comment; 0 or less: never",
             values="-1 or more",
             default="`--sse-ping-interval`",
             see=("--sse-ping-interval",),
@@ -190,7 +191,7 @@ class Options(SamplingOptions, kw_only=True):
     ] = LEFT_OUT
     verbose: Annotated[
         bool,
-        answer(help="`__verbose` in OpenAI's answers: the result as /completion gives it", echo=False),
+        answer(help="add `__verbose` to OpenAI responses: the result as /completion returns it", echo=False),
     ] = False
     response_fields: Annotated[
         ResponseFields,
@@ -205,8 +206,7 @@ class Options(SamplingOptions, kw_only=True):
     lora: Annotated[
         AdapterScales | None,
         prompt(
-            help="scales of LoRA adapters, by their numbers in /lora-adapters; those that are left out have 0, all with"
-            " `[]`",
+            help="scales of LoRA adapters, by their numbers in /lora-adapters; adapters that are not listed get 0",
             values='array of `{"id": N, "scale": N}`',
             default="as `POST /lora-adapters` says",
             see=("--lora", "--lora-scaled"),
@@ -219,7 +219,7 @@ FIELDS = fields_of(Options)
 
 
 def names_of(name: str) -> tuple[str, ...]:
-    """The option's name and its aliases."""
+    """Return the option's name and its aliases."""
     others = (one.name for one in FIELDS.values() if one.alias is not None and one.alias.of == name)
     return (name, *others)
 

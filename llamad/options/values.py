@@ -1,4 +1,4 @@
-"""Owns the types of the options that are more than a number, a string or a switch.
+"""The types of the options that are not a number, a string or a switch.
 
 Pure data, read from any thread. api/request reads them from JSON, flags/ from the command line. Each is a class of its
 own, so that the request decoder can tell them apart.
@@ -42,7 +42,7 @@ class LogitBias(NamedTuple):
 
 
 class Biases:
-    """Biases by token, packed: a request may have 65,536 of them, and wait. Immutable."""
+    """Biases by token. They are packed, because a waiting request may have 65,536 of them. Immutable."""
 
     __slots__ = ("_json", "tokens", "values")
 
@@ -54,7 +54,7 @@ class Biases:
 
     @classmethod
     def packed(cls, tokens: array[int], values: array[float]) -> Biases:
-        """Return the biases of as many int32 and float64."""
+        """Return the biases of an array of int32 tokens and one of as many float64 values."""
         biases = cls()
         biases.tokens, biases.values = tokens.tobytes(), values.tobytes()
         return biases
@@ -73,7 +73,7 @@ class Biases:
 
     @property
     def json(self) -> bytes:
-        """The JSON that results echo; made once, because there may be many."""
+        """The JSON that results echo. It is made once, because there may be many results."""
         if self._json is None:
             self._json = msgspec.json.encode(
                 [{"token": token, "bias": False if bias == -math.inf else bias} for token, bias in self]
@@ -82,18 +82,18 @@ class Biases:
 
     @property
     def n_bytes(self) -> int:
-        """The memory that they take."""
+        """The memory that the biases take."""
         return len(self.tokens) + len(self.values) + len(self._json or b"")
 
 
 class ResponseFields(tuple[str, ...]):
-    """Paths of the fields that a response should have; empty: all."""
+    """Paths of the fields that a response should have. If it is empty, the response has all fields."""
 
     __slots__ = ()
 
 
 class AdapterScales(tuple[tuple[int, float], ...]):
-    """LoRA adapters by number, each with its scale; all others have 0."""
+    """LoRA adapters by number, each with its scale. All others have the scale 0."""
 
     __slots__ = ()
 
@@ -103,14 +103,14 @@ class TokenIds(bytes):
 
 
 class UntokenizedText(TokenIds):
-    """A text whose tokens a worker has still to find; it has none yet."""
+    """A text that a worker has yet to tokenize. Its token ids are empty."""
 
     text: str
 
     def __new__(cls, text: str) -> UntokenizedText:
-        found = super().__new__(cls)
-        found.text = text
-        return found
+        untokenized = super().__new__(cls)
+        untokenized.text = text
+        return untokenized
 
 
 class SystemPrompt:
@@ -126,14 +126,15 @@ class SystemPrompt:
         self.prompt = prompt
         self.anti_prompt = anti_prompt
         self.assistant_name = assistant_name
-        self.tokens = tokens  # ids as int32, with BOS if the model wants it; empty until tokenized
+        self.tokens = tokens  # ids as int32, with BOS if the model needs it; empty until tokenized
 
     @property
     def n_tokens(self) -> int:
         return len(self.tokens) // 4
 
     def kept(self, n_keep: int, add_bos: bool) -> int:
-        """A request's n_keep as the engine counts it, without BOS: the system prompt is always kept."""
+        """Return the n_keep for the engine, which does not count BOS: that of a request plus the system prompt, which
+        is always kept."""
         if n_keep < 0 or not self.tokens:
             return n_keep
         return min(self.n_tokens - add_bos + n_keep, INT32_MAX)

@@ -214,10 +214,10 @@ def test_the_model_may_come_from_the_environment() -> None:
         ("--override-kv a=int:x", "--override-kv: 'x' is not an integer"),
         ("--override-kv a=float:inf", "--override-kv: 'inf' is not a finite number"),
         ("--ssl-key-file k.pem", "TLS needs both --ssl-key-file and --ssl-cert-file"),
-        ("--proxy-protocol", "--proxy-protocol needs --trusted-proxies: whom to believe"),
+        ("--proxy-protocol", "--proxy-protocol needs --trusted-proxies, which names the proxies to trust"),
         (
             "--proxy-protocol --trusted-proxies unix --ssl-key-file k.pem --ssl-cert-file c.pem",
-            "--proxy-protocol works without TLS: let the proxy end it and leave out --ssl-cert-file",
+            "--proxy-protocol does not work with TLS; let the proxy terminate it and leave out --ssl-cert-file",
         ),
         (
             "--trusted-proxies 10.0.0.1/8",

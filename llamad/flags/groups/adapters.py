@@ -1,4 +1,4 @@
-"""Owns the flags about LoRA adapters and control vectors. Pure data; must not compute."""
+"""The flags about LoRA adapters and control vectors. Pure data; must not compute."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Adapters:
         env=("LLAMA_ARG_LORA",),
         default=(),
         repeat=True,
-        help="LoRA adapter, for all requests; with a name for those that ask for the model MODEL:NAME"
-        " (several: commas, or repeat); implies --no-mmap",
+        help="LoRA adapters for all requests, separated by commas; those with a name are only for requests with the"
+        " model MODEL:NAME. Implies --no-mmap. May be repeated.",
         also=(
             Flag(
                 names=("--lora-scaled",),
@@ -27,7 +27,7 @@ class Adapters:
                 env=("LLAMA_ARG_LORA_SCALED",),
                 repeat=True,
                 metavar="[NAME=]PATH:SCALE",
-                help="the same with a scale; also as two values, PATH SCALE",
+                help="The same with a scale, which may also be a second value: PATH SCALE.",
             ),
         ),
     )
@@ -35,21 +35,21 @@ class Adapters:
         names=("--lora-init-without-apply",),
         env=("LLAMA_ARG_LORA_INIT_WITHOUT_APPLY",),
         default=False,
-        help="load LoRA adapters with scale 0; POST /lora-adapters and requests can raise it",
+        help="Load LoRA adapters with scale 0; POST /lora-adapters and requests can raise it.",
     )
     lora_load_path: str | None = flag(
         names=("--lora-load-path",),
         kind=File(),
         env=("LLAMA_ARG_LORA_LOAD_PATH",),
         default=None,
-        help="folder from which POST /v1/load_lora_adapter may load adapters (default: off)",
+        help="Folder from which POST /v1/load_lora_adapter may load adapters; default: off.",
     )
     lora_load_max: int = flag(
         names=("--lora-load-max",),
         kind=Int(low=1, high=1000),
         env=("LLAMA_ARG_LORA_LOAD_MAX",),
         default=16,
-        help="adapters loaded that way, at most",
+        help="Maximum adapters that are loaded from --lora-load-path.",
     )
     control_vector: tuple[ScaledFile, ...] = flag(
         names=("--control-vector",),
@@ -57,25 +57,25 @@ class Adapters:
         env=("LLAMA_ARG_CONTROL_VECTOR",),
         default=(),
         repeat=True,
-        help="control vector (several: commas, or repeat)",
+        help="Control vectors, separated by commas. May be repeated.",
         also=(
             Flag(
                 names=("--control-vector-scaled",),
                 kind=Scaled(ControlVector(), Float()),
                 env=("LLAMA_ARG_CONTROL_VECTOR_SCALED",),
                 repeat=True,
-                help="the same with a scale; also as two values, PATH SCALE",
+                help="The same with a scale, which may also be a second value: PATH SCALE.",
             ),
         ),
     )
-    # 0: the first layer, or the last.
+    # 0 stands for the first possible layer and for the last layer.
     control_vector_layer_range: tuple[int, int] = flag(
         names=("--control-vector-layer-range",),
         kind=Pair(Int(), Int()),
         env=("LLAMA_ARG_CONTROL_VECTOR_LAYER_RANGE",),
         default=(0, 0),
         metavar="FIRST LAST",
-        help="layers that control vectors are added to, both inclusive (default: all but the first)",
+        help="Layers that control vectors are added to, both inclusive; default: all except the first.",
     )
 
 

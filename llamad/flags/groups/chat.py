@@ -1,4 +1,4 @@
-"""Owns the flags about chat templates and reasoning. Pure data; must not compute."""
+"""The flags about chat templates and reasoning. Pure data; must not compute."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Chat:
         env=("LLAMA_ARG_THINK_BUDGET_MESSAGE",),
         kind=Text(),
         default=None,
-        help="Text that ends the reasoning when its budget is used up; with a budget of 0, all of it.",
+        help="Text that ends the reasoning when its budget is used up; with a budget of 0 it is the whole reasoning.",
     )
     reasoning_preserve: bool = flag(
         names=("--reasoning-preserve",),

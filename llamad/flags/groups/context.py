@@ -1,4 +1,4 @@
-"""Owns the flags about the context and its key-value cache. Pure data; must not compute."""
+"""The flags about the context and its key-value cache. Pure data; must not compute."""
 
 from __future__ import annotations
 

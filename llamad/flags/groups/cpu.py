@@ -1,4 +1,4 @@
-"""Owns the flags about CPUs and threads. Pure data; must not compute."""
+"""The flags about CPUs and threads. Pure data; must not compute."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Cpu:
         env=("LLAMA_ARG_CPU_MASK",),
         kind=CpuMask(),
         default=(),
-        help="CPUs that the threads of --threads may run on, as a mask; with those of --cpu-range.",
+        help="CPUs that the threads of --threads may run on, as a mask; those of --cpu-range are added.",
     )
     cpu_range: tuple[int, ...] = flag(
         names=("-Cr", "--cpu-range"),

@@ -1,4 +1,4 @@
-"""Owns the flags about embeddings and reranking. Pure data; must not compute."""
+"""The flags about embeddings and reranking. Pure data; must not compute."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the flags about GPUs and other devices. Pure data; must not compute."""
+"""The flags about GPUs and other devices. Pure data; must not compute."""
 
 from __future__ import annotations
 

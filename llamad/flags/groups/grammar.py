@@ -1,4 +1,4 @@
-"""Owns the flags that constrain the output. Pure data; must not compute."""
+"""The flags that constrain the output. Pure data; must not compute."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from llamad.flags.types.kinds import File, Text
 
 
 class Grammar:
-    """The constraint for requests without one. At most one of them is given."""
+    """Settings that constrain the output of requests without a constraint. At most one of them is given."""
 
     grammar: str | None = flag(
         names=("--grammar",),

@@ -1,4 +1,4 @@
-"""Owns the flags that name a model to download. Pure data; must not compute."""
+"""The flags that name a model to download. Pure data; must not compute."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Hub:
         kind=Text(),
         default=None,
         metavar="FILE",
-        help="File of --hf-repo, whatever QUANT says; of a split model, the first part.",
+        help="File of --hf-repo to use instead of QUANT; for a split model, the first part.",
     )
     hf_token: str | None = flag(
         names=("-hft", "--hf-token"),
@@ -52,7 +52,7 @@ class Hub:
         names=("--offline",),
         env=("LLAMA_ARG_OFFLINE",),
         default=False,
-        help="Ask no host for a model: what is in the cache must do.",
+        help="Do not connect to any host for a model; use only files in the cache.",
     )
 
 
@@ -101,7 +101,7 @@ _OSS = (
 )
 _VISION = "--ctx-size 0 --jinja"
 
-# llama-server's, with its values.
+# The presets of llama-server, with its values.
 PRESETS: tuple[Flag, ...] = (
     _preset(
         "--embd-gemma-default",
@@ -146,7 +146,7 @@ PRESETS: tuple[Flag, ...] = (
     _preset(
         "--vision-gemma-12b-default", "Gemma 3 12B", "ggml-org/gemma-3-12b-it-qat-GGUF", None, 8014, _VISION
     ),
-    # With a smaller model that drafts.
+    # These presets use a draft model.
     *(
         Flag(
             names=(name,),

@@ -1,4 +1,4 @@
-"""Owns the flags that no version of llamad needs, accepted with a warning. Pure data; must not compute.
+"""The flags that no version of llamad needs, accepted with a warning. Pure data; must not compute.
 
 They belong to llama.cpp's command line tools, which share their help with its server; a few are the server's
 own. What only this version lacks is in the group of its feature.

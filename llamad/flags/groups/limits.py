@@ -1,4 +1,4 @@
-"""Owns the flags that limit connections and requests. Pure data; must not compute."""
+"""The flags that limit connections and requests. Pure data; must not compute."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ HTTP, REQUESTS = "HTTP limits", "Requests"
 
 
 class HttpLimits:
-    """Limits of connections, and of requests as bytes."""
+    """Limits of connections, and of the size and time of requests."""
 
     connections_max: int = flag(
         names=("--connections-max",),
@@ -18,7 +18,8 @@ class HttpLimits:
         reload=True,
         kind=Int(1, 1_000_000),
         default=10_000,
-        help="Open connections. Beyond it the address with most idle ones loses its longest idle; without any: 503.",
+        help="Maximum open connections. Beyond it, the address with the most idle connections loses the one that was"
+        " idle longest; if none is idle: 503.",
     )
     address_connections_max: int = flag(
         names=("--address-connections-max",),
@@ -26,8 +27,8 @@ class HttpLimits:
         reload=True,
         kind=Int(0, 1_000_000),
         default=0,
-        help="Open connections of one address (an IPv6 /64 counts as one), handled likewise; 0: no limit of its own."
-        " A proxy is one address.",
+        help="Maximum open connections of one address (an IPv6 /64 counts as one). Beyond it, the address loses the"
+        " connection that was idle longest; if none is idle: 503. 0: no limit. A proxy is one address.",
     )
     header_max_bytes: int = flag(
         names=("--header-max-bytes",),
@@ -72,8 +73,7 @@ class HttpLimits:
         kind=Float(low=0.0),
         default=0.0,
         metavar="SECONDS",
-        help="Maximum time from the headers to the end of the body, however steadily it comes; 0: none, --timeout"
-        " ends bodies that stall.",
+        help="Maximum time from the headers to the end of the body; 0: no limit, but --timeout ends bodies that stall.",
     )
     keepalive_timeout: float = flag(
         names=("--keepalive-timeout",),
@@ -104,7 +104,7 @@ class HttpLimits:
 
 
 class RequestLimits:
-    """Limits of what a request may ask for, and of its time."""
+    """Limits of the values in a request, and of its whole time."""
 
     n_predict_max: int = flag(
         names=("--n-predict-max",),

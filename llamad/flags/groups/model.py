@@ -1,4 +1,4 @@
-"""Owns the flags about the model and its loading. Pure data; must not compute."""
+"""The flags about the model and its loading. Pure data; must not compute."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from llamad.flags.types.kinds import File, Int, Many, OnOffAuto, Switch, Text
 from llamad.flags.types.model_files import Overrides
 from llamad.flags.types.values import KvOverride
 
-DEFAULT_MODEL = "models/7B/ggml-model-f16.gguf"  # where llama.cpp's documents put one
+DEFAULT_MODEL = "models/7B/ggml-model-f16.gguf"  # the path in llama.cpp's documentation
 
 
 class Loading:
@@ -23,7 +23,7 @@ class Loading:
         default=DEFAULT_MODEL,
         help="GGUF file to serve; for a split model, the first part.",
     )
-    # The first is the model's name. If there is none, that is its name at the hub, or its path.
+    # The first one is the model's name. If there is none, the model is named by its repository, or by its path.
     aliases: tuple[str, ...] = flag(
         names=("-a", "--alias"),
         env=("LLAMA_ARG_ALIAS",),

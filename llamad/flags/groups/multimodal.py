@@ -1,4 +1,4 @@
-"""Owns the flags about images and other media. Pure data; must not compute."""
+"""The flags about images and other media. Pure data; must not compute."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COUNT = Int(low=0)
 class Multimodal:
     """Settings about images and sound."""
 
-    # None: the model reads text only.
+    # None: the model reads only text.
     mmproj: str | None = flag(
         names=("-mm", "--mmproj"),
         env=("LLAMA_ARG_MMPROJ",),
@@ -31,15 +31,15 @@ class Multimodal:
         secret=True,
         help="Address to download the projector from; kept where --mmproj says, else in the cache.",
     )
-    # None: not given.
+    # None: neither flag is given.
     mmproj_auto: bool | None = flag(
         names=("--mmproj-auto",),
         off=("--no-mmproj-auto", "--no-mmproj"),
         env=("LLAMA_ARG_MMPROJ_AUTO", "LLAMA_ARG_MMPROJ_USE"),
         kind=Switch(),
         default=None,
-        help="Use the one mmproj*.gguf beside the model; with --hf-repo, the repository's is used anyway."
-        " --no-mmproj: use none, whatever --mmproj says.",
+        help="Use the mmproj*.gguf beside the model, if there is exactly one; with --hf-repo, that of the repository is"
+        " used anyway. --no-mmproj: use none, even with --mmproj.",
     )
     mmproj_offload: bool = flag(
         names=("--mmproj-offload",),
@@ -55,34 +55,34 @@ class Multimodal:
         default=None,
         help="Device of the projector (--list-devices names them).",
     )
-    # None: the projector's, also for the maximum.
+    # None: the projector's own minimum or maximum.
     image_min_tokens: int | None = flag(
         names=("--image-min-tokens",),
         env=("LLAMA_ARG_IMAGE_MIN_TOKENS",),
         kind=COUNT,
         default=None,
-        help="Fewest tokens of an image, for models whose images vary in size.",
+        help="Minimum tokens of an image, for models whose images vary in size.",
     )
     image_max_tokens: int | None = flag(
         names=("--image-max-tokens",),
         env=("LLAMA_ARG_IMAGE_MAX_TOKENS",),
         kind=COUNT,
         default=None,
-        help="Most tokens of an image, for models whose images vary in size.",
+        help="Maximum tokens of an image, for models whose images vary in size.",
     )
     image_max_pixels: int = flag(
         names=("--image-max-pixels",),
         env=("LLAMA_ARG_IMAGE_MAX_PIXELS",),
         kind=Int(low=1, high=1 << 28),
         default=40_000_000,
-        help="Width times height of an image, at most.",
+        help="Maximum pixels of an image: width times height.",
     )
     audio_max_seconds: int = flag(
         names=("--audio-max-seconds",),
         env=("LLAMA_ARG_AUDIO_MAX_SECONDS",),
         kind=Int(low=1, high=86_400),
         default=600,
-        help="Length of a sound, at most.",
+        help="Maximum length of a sound in seconds.",
     )
     media_path: str | None = flag(
         names=("--media-path",),
@@ -104,14 +104,14 @@ class Multimodal:
         reload=True,
         kind=Int(low=1, high=1 << 30),
         default=10 << 20,
-        help="Size of an image's or sound's file, at most.",
+        help="Maximum file size of an image or a sound.",
     )
     media_cache_bytes: int = flag(
         names=("--media-cache-bytes",),
         env=("LLAMA_ARG_MEDIA_CACHE_BYTES",),
         kind=Int(low=0, high=1 << 40),
         default=256 << 20,
-        help="Memory for images and sound that are encoded already; least recently used ones go first.",
+        help="Memory for encoded images and sound; the least recently used ones are removed first.",
     )
 
 

@@ -1,4 +1,4 @@
-"""Owns the flags that extend a model's context: RoPE scaling and YaRN. Pure data; must not compute."""
+"""The flags that extend a model's context: RoPE scaling and YaRN. Pure data; must not compute."""
 
 from __future__ import annotations
 

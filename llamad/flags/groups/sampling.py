@@ -1,4 +1,4 @@
-"""Owns the flags that set the sampling defaults: those of the table of options, and a few without an option.
+"""The flags that set the sampling defaults: those of the table of options, and a few without an option.
 Pure data; must not compute."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ TITLE = "Sampling defaults"
 
 
 class Sampling:
-    """Settings about generated text that are no options."""
+    """Settings about generated text that are not options of a request."""
 
     special: bool = flag(
         names=("-sp", "--special"),
@@ -23,7 +23,7 @@ class Sampling:
         default=False,
         help="Include special tokens in the generated text.",
     )
-    # Already applied to the options.
+    # The parser has already applied it to the options.
     escape: bool = flag(
         names=("-e", "--escape"),
         off=("--no-escape",),

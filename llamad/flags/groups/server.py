@@ -1,4 +1,4 @@
-"""Owns the flags about the socket, access to it, and which endpoints are on. Pure data; must not compute."""
+"""The flags about the socket, access to it, and which endpoints are on. Pure data; must not compute."""
 
 from __future__ import annotations
 
@@ -116,8 +116,8 @@ class Server:
         default=(),
         metavar="NAME,...",
         repeat=True,
-        help="Host names of the server, beside addresses and localhost; *: any. A server on loopback rejects"
-        " others (421), and one without API keys those that could be a stranger's.",
+        help="Host names of the server, in addition to addresses and localhost; *: any. A server on loopback rejects"
+        " other names (421), and one without API keys rejects names that could belong to a stranger.",
     )
     trusted_proxies: tuple[str, ...] = flag(
         names=("--trusted-proxies",),
@@ -127,7 +127,7 @@ class Server:
         metavar="NETWORK,...",
         repeat=True,
         help="Proxies to take a client's address from, for logs and limits: addresses, networks such as 10.0.0.0/8,"
-        " unix: whoever connects by a Unix socket. They send X-Forwarded-For or Forwarded.",
+        " unix: all clients of a Unix socket. Proxies send X-Forwarded-For or Forwarded.",
     )
     proxy_protocol: bool = flag(
         names=("--proxy-protocol",),
@@ -184,7 +184,7 @@ class Server:
         off=("--no-props",),
         env=("LLAMA_ARG_ENDPOINT_PROPS",),
         default=False,
-        help="Enable POST /props; no property can be changed yet.",
+        help="Enable POST /props, which sets the system prompt.",
     )
     ping_seconds: float = flag(
         names=("--sse-ping-interval", "--ping-seconds"),

@@ -1,4 +1,4 @@
-"""Owns the flags about slots, their queue and their saved states. Pure data; must not compute."""
+"""The flags about slots, their queue and their saved states. Pure data; must not compute."""
 
 from __future__ import annotations
 

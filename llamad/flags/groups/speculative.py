@@ -1,4 +1,4 @@
-"""Owns the flags about speculative decoding: draft models, n-grams, lookup caches. Pure data; must not compute."""
+"""The flags about speculative decoding: draft models, n-grams, lookup caches. Pure data; must not compute."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from llamad.flags.types.flag import Flag, Inert, Later
 from llamad.flags.types.kinds import Choice, File, Float, Int, Many, Switch, Text
 
 flag = partial(Flag, status=Inert("llamad has no speculative decoding yet"))
-# What asks for it; the other flags only tune it. Lookup caches are speculative decoding, too.
+# Flags that enable it; the others only tune it. Lookup caches are speculative decoding, too.
 asking = partial(flag, status=Later("speculative decoding"))
 
 CACHE_TYPES = Choice(get_args(CacheType))
@@ -147,7 +147,7 @@ THREAD_FLAGS: tuple[Flag, ...] = (
     ),
 )
 
-# The defaults, old and new, are neutral.
+# The old and the new defaults are neutral.
 DRAFT_FLAGS: tuple[Flag, ...] = (
     asking(
         names=("--spec-type",), env=("LLAMA_ARG_SPEC_TYPE",), dest="spec_type", kind=Text(), default="none"

@@ -1,4 +1,4 @@
-"""Owns how a group declares its settings and their flags: as the annotated attributes of a class.
+"""Lets a group declare its settings and their flags as the annotated attributes of a class.
 
 Runs when a group is imported. Must not know any group.
 """
@@ -20,7 +20,7 @@ _FROM_TYPE: Kind[Any] = Kind()
 def flag(*, default: T, kind: Kind[T] = _FROM_TYPE, **rest: Any) -> T:
     """Declare a setting and its flag. The rest are fields of Flag.
 
-    Without a kind it follows from the setting's type: a switch for a bool, a choice of words for a Literal.
+    If no kind is given, it follows from the setting's type: a switch for a bool, a choice of words for a Literal.
     """
     declared: Any = Flag(default=default, kind=kind, **rest)
     setting: T = declared

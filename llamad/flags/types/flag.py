@@ -1,4 +1,4 @@
-"""Owns the type of a flag: its names, variable, kind, default, group, help, and whether its feature is available.
+"""The type of a flag: its names, variable, kind, default, group, help, and whether its feature is available.
 
 Pure data, read from any thread. Must not parse anything.
 """
@@ -14,7 +14,7 @@ from llamad.flags.types.kinds import Kind, Switch
 
 
 class Action(Enum):
-    """What a command line requests."""
+    """The action that a command line requests."""
 
     RUN = "run"
     HELP = "help"
@@ -29,15 +29,15 @@ class Ready(msgspec.Struct, frozen=True):
 
 
 class Later(msgspec.Struct, frozen=True):
-    """The flag demands a feature that is not available yet: a start-up error, except at its default or a neutral
+    """The flag needs a feature that is not available yet. It is a start-up error unless it has its default or a neutral
     value."""
 
     feature: str
 
 
 class Inert(msgspec.Struct, frozen=True):
-    """The flag changes nothing here (a hint, a limit, another tool's): accepted with a warning, except at its default
-    or a neutral value, so that a pasted command starts."""
+    """The flag has no effect in llamad (a hint, a limit, a flag of another tool). It is accepted, so that copied
+    commands work, with a warning unless it has its default or a neutral value."""
 
     reason: str = "it belongs to llama.cpp's command line tools"
 
@@ -60,7 +60,7 @@ class Request(Kind[Action], frozen=True):
 
 
 class Preset(Kind[bool], frozen=True):
-    """A flag that stands for several others; what follows it on the command line wins over them."""
+    """A flag that stands for several others. Flags after it on the command line take precedence over them."""
 
     arguments: tuple[str, ...]
 
@@ -74,24 +74,24 @@ class Preset(Kind[bool], frozen=True):
 class Flag(msgspec.Struct, frozen=True, kw_only=True):
     """One row of the table. Several rows may set the same `dest`; then the last on the command line wins."""
 
-    names: tuple[str, ...]  # every spelling; the one to show is the last
+    names: tuple[str, ...]  # every spelling; the last one is shown
     kind: Kind[Any]
-    # The same in every row with the same dest; for a Later or Inert flag, what llamad does today.
+    # The same in every row with the same dest. For a Later or Inert flag, the value for what llamad does today.
     default: Any = None
-    dest: str = ""  # the field of Settings; none for a row of `also`
-    group: str = ""  # the title in the help; none for a Later or Inert flag
-    help: str = ""  # none for a Later or Inert flag, which is listed by name only
+    dest: str = ""  # the field of Settings; empty in a row of `also`
+    group: str = ""  # the title in the help; empty for a Later or Inert flag
+    help: str = ""  # empty for a Later or Inert flag, of which only the name is listed
     off: tuple[str, ...] = ()  # every spelling of a switch's negation
     env: tuple[str, ...] = ()  # the first that is set wins
     metavar: str = ""
     bare: str | None = None  # the value if the flag is given without one
     status: Status = READY
-    neutral: tuple[Any, ...] = ()  # other values of a Later or Inert flag that ask for nothing more
+    neutral: tuple[Any, ...] = ()  # other values of a Later or Inert flag that need nothing more
     repeat: bool = False  # repeated flags are concatenated
-    secret: bool = False  # never published
+    secret: bool = False  # the value is never shown
     escapes: bool = False  # --escape applies to its texts
     reload: bool = False  # SIGHUP applies a change of it in --env-file
-    also: tuple[Flag, ...] = ()  # other flags of the same setting, until the table is made
+    also: tuple[Flag, ...] = ()  # other flags of the same setting; empty in the table
 
     @property
     def title(self) -> str:

@@ -1,4 +1,4 @@
-"""Owns how the text of a flag becomes a value and back: numbers, text, choices, switches, lists.
+"""Turns the text of a flag into a value and back: numbers, text, choices, switches, lists.
 
 Runs at start-up on the main thread. Must not know any flag; an error says only what is wrong with the text, and
 the parser prefixes the flag's name.
@@ -29,12 +29,12 @@ _WHOLE = re.compile(r"[+-]?[0-9]+", re.ASCII)
 
 
 class Kind(msgspec.Struct, Generic[T_co], frozen=True):
-    """The kind of a flag's value: how it is written, and which type it has."""
+    """The kind of a flag's value: its syntax and its type."""
 
     takes: ClassVar[int] = 1
     metavar: ClassVar[str] = "VALUE"
     is_path: ClassVar[bool] = False
-    # Stands for read()'s message where the value is a secret, which a message would quote.
+    # Replaces the message of read(), which may quote the value, if the value is a secret.
     secret_error: ClassVar[str] = "the value is empty or has an empty entry"
 
     def read(self, text: str) -> T_co:
@@ -42,11 +42,11 @@ class Kind(msgspec.Struct, Generic[T_co], frozen=True):
         raise NotImplementedError
 
     def write(self, value: Any) -> str:
-        """Text that `read` turns into an equal value."""
+        """Return a text that `read` turns into an equal value."""
         return str(value)
 
     def limits(self) -> str:
-        """The values allowed, for the help and for errors; empty when anything goes."""
+        """Return a text with the values that are allowed, for the help and for errors, or "" if there is no limit."""
         return ""
 
 
@@ -61,7 +61,7 @@ def _bounds(low: float | None, high: float | None, above: float | None = None) -
 
 
 class Int(Kind[int], frozen=True):
-    """An integer; `words` are texts that stand for a number outside the range, such as "auto"."""
+    """An integer. `words` are texts such as "auto", which stand for a number that may be outside the range."""
 
     low: int = I32_MIN
     high: int = I32_MAX
@@ -75,7 +75,7 @@ class Int(Kind[int], frozen=True):
             return word
         if not _WHOLE.fullmatch(text):
             raise ValueError(f"'{text}' is not an integer{self._or_words()}")
-        # Longer texts are out of every range, and Python refuses to convert very long ones.
+        # Longer numbers are out of every range, and Python refuses to convert very long ones.
         value = int(text) if len(text) < 40 else None
         if value is None or not self.low <= value <= self.high:
             raise ValueError(f"{text[:40]} is out of range; use {self._range()}{self._or_words()}")
@@ -209,7 +209,7 @@ ON_OFF_AUTO: Choice[OnOffAuto] = Choice(("on", "off", "auto"), {**_ON_OFF_WORDS,
 
 
 class Switch(Kind[Any], frozen=True):
-    """A flag without a value. `on` is what it stores, `off` what its negation stores (None: it has none)."""
+    """A flag without a value. It stores `on`, and its negation stores `off` (None: it has no negation)."""
 
     on: bool | int | str = True
     off: bool | int | str | None = False
@@ -218,7 +218,7 @@ class Switch(Kind[Any], frozen=True):
     metavar: ClassVar[str] = ""
 
     def read(self, text: str) -> bool | int | str | None:
-        """The value for a yes or no, as an environment variable or `--flag=no` gives it; None: unchanged."""
+        """Return the value for a yes or no in an environment variable or `--flag=no`; None leaves it unchanged."""
         word = text.strip().lower()
         if word in TRUE_WORDS:
             return self.on
@@ -233,7 +233,7 @@ class Switch(Kind[Any], frozen=True):
 class Many(Kind[tuple[T_co, ...]], Generic[T_co], frozen=True):
     """A tuple of items. Texts are split at any character of `cut` (empty: a text is one item).
 
-    A text equal to `none` means no items, and drops those given before.
+    A text equal to `none` means no items, and removes those given before.
     """
 
     item: Kind[T_co]
@@ -250,7 +250,7 @@ class Many(Kind[tuple[T_co, ...]], Generic[T_co], frozen=True):
         return tuple(self.item.read(part) for part in parts)
 
     def write(self, value: Any) -> str:
-        """One text for all items; without `cut` the caller writes them one by one."""
+        """Return one text for all items. Without `cut`, the caller must write them one by one."""
         if not value and self.none is not None:
             return self.none
         return self.cut[:1].join(self.item.write(item) for item in value)
@@ -260,7 +260,7 @@ class Many(Kind[tuple[T_co, ...]], Generic[T_co], frozen=True):
 
 
 class Pair(Kind[Any], frozen=True):
-    """Two texts after one flag, or both in one text around the last `joint`."""
+    """Two texts after one flag, or one text with both, separated by its last `joint`."""
 
     first: Kind[Any]
     second: Kind[Any]
@@ -270,7 +270,7 @@ class Pair(Kind[Any], frozen=True):
     metavar: ClassVar[str] = "A B"
 
     def split(self, text: str) -> tuple[str, str] | None:
-        """The two parts of a text that has both; None if it is only the first."""
+        """Return the two parts of a text that has both, or None if it has only the first."""
         left, joint, right = text.rpartition(self.joint)
         if not joint or not left:
             return None
@@ -287,7 +287,7 @@ class Pair(Kind[Any], frozen=True):
         return self.both(*parts)
 
     def both(self, first: str, second: str) -> Any:
-        """The value of the two texts."""
+        """Return the value of the two texts."""
         return self.first.read(first), self.second.read(second)
 
     def write(self, value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Owns the kinds of files beside a model and of what they are called: repositories, adapters, overrides of metadata.
+"""The kinds of values that name a model and the files beside it: repositories, adapters, overrides of metadata.
 
 Runs at start-up on the main thread. Must not know any flag.
 """
@@ -35,12 +35,12 @@ class HubName(Text, frozen=True):
 
 
 def is_adapter_name(text: str) -> bool:
-    """Whether requests can ask for an adapter by it."""
+    """Return whether requests can use this text as the name of an adapter."""
     return _ADAPTER_NAME.fullmatch(text) is not None
 
 
 class Adapter(Kind[AdapterFile], frozen=True):
-    """The path of a LoRA adapter, behind its name if it has one."""
+    """The path of a LoRA adapter, after its name if it has one."""
 
     metavar: ClassVar[str] = "[NAME=]PATH"
     is_path: ClassVar[bool] = True
@@ -56,7 +56,7 @@ class Adapter(Kind[AdapterFile], frozen=True):
 
 
 class ControlVector(Kind[ScaledFile], frozen=True):
-    """The path of a control vector, which acts with its full strength."""
+    """The path of a control vector, with the scale 1."""
 
     metavar: ClassVar[str] = "PATH"
     is_path: ClassVar[bool] = True
@@ -69,15 +69,15 @@ class ControlVector(Kind[ScaledFile], frozen=True):
 
 
 class Scaled(Pair, frozen=True):
-    """A file and its scale, in two texts or in one; or several of them, with commas between."""
+    """A file and its scale, in two texts or in one, or several of them, separated by commas."""
 
     metavar: ClassVar[str] = "PATH:SCALE"
 
     def read(self, text: str) -> Any:
-        found: list[Any] = []
+        files: list[Any] = []
         for part in text.split(","):
-            found += super().read(part)
-        return tuple(found)
+            files += super().read(part)
+        return tuple(files)
 
     def both(self, first: str, second: str) -> Any:
         return (self.first.read(first)._replace(scale=self.second.read(second)),)
@@ -87,7 +87,7 @@ class Scaled(Pair, frozen=True):
 
 
 class Overrides(Kind[tuple[KvOverride, ...]], frozen=True):
-    """KEY=TYPE:VALUE, comma-separated; the types are llama.cpp's own four."""
+    """KEY=TYPE:VALUE, comma-separated. The four types are those of llama.cpp."""
 
     metavar: ClassVar[str] = "KEY=TYPE:VALUE"
 

@@ -1,4 +1,4 @@
-"""Owns the kinds of network values: addresses, host names, origins, paths of URLs.
+"""The kinds of network values: addresses, host names, origins, paths of URLs.
 
 Runs at start-up on the main thread. Must not know any flag.
 """
@@ -24,7 +24,7 @@ class Host(Kind[str], frozen=True):
 
 
 class Endpoint(Kind[str], frozen=True):
-    """HOST:PORT to connect to, with a name or an IPv4 address: llama.cpp's RPC knows no other."""
+    """HOST:PORT to connect to. HOST is a name or an IPv4 address, because llama.cpp's RPC supports no others."""
 
     metavar: ClassVar[str] = "HOST:PORT"
 
@@ -68,7 +68,7 @@ class Network(Kind[str], frozen=True):
 
 
 class PathPrefix(Kind[str], frozen=True):
-    """The beginning of a URL's path; "/" and nothing at all mean none."""
+    """The beginning of a URL's path. "/" and an empty text mean none."""
 
     metavar: ClassVar[str] = "PATH"
 
@@ -93,7 +93,7 @@ class HttpTokens(Kind[str], frozen=True):
 
 
 class Origin(Kind[str], frozen=True):
-    """A web origin: scheme, host and an optional port; or a word for several."""
+    """A web origin: scheme, host and an optional port, or a word that stands for several origins."""
 
     metavar: ClassVar[str] = "ORIGIN"
     words: ClassVar[tuple[str, ...]] = ("*", "auto", "localhost", "null")
@@ -107,7 +107,7 @@ class Origin(Kind[str], frozen=True):
 
 
 class Url(Text, frozen=True):
-    """An address that can be downloaded from."""
+    """The URL of a file to download."""
 
     metavar: ClassVar[str] = "URL"
     secret_error: ClassVar[str] = "the address must begin with http:// or https://"

@@ -14,7 +14,7 @@ from llamad.options.option import FLOAT_MAX, INT32_MAX, Field
 from llamad.options.table import FIELDS
 from llamad.options.values import Biases, Samplers, SequenceBreakers
 
-# For types with a kind of their own: that kind, and how a value is written on the command line.
+# For types with a kind of their own: the kind, more help about its syntax, and other fields of the flag.
 _LISTS: dict[type, tuple[Kind[Any], str, dict[str, Any]]] = {
     Samplers: (SamplerNames(), "", {}),
     Biases: (
@@ -31,7 +31,7 @@ _LISTS: dict[type, tuple[Kind[Any], str, dict[str, Any]]] = {
 
 
 def option_flag(name: str, group: str, note: str = "") -> Flag:
-    """The flag that sets an option's default. The note follows the option's help."""
+    """Return the flag that sets an option's default. The note follows the option's help."""
     field = FIELDS[name]
     option = field.option
     assert option is not None

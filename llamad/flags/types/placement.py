@@ -1,4 +1,4 @@
-"""Owns the kinds that place work: tensors in buffers, threads on CPUs.
+"""The kinds of values that place tensors in buffers and threads on CPUs.
 
 Runs at start-up on the main thread. Must not know any flag.
 """
@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 from llamad.flags.types.kinds import Kind
 from llamad.flags.types.values import Placement
 
-CPUS_MAX = 512  # of ggml's masks
+CPUS_MAX = 512  # the size of ggml's masks
 
 
 class Placements(Kind[tuple[Placement, ...]], frozen=True):
-    """PATTERN=BUFFER, comma-separated and split as llama.cpp does: a pattern cannot contain a comma or "="."""
+    """PATTERN=BUFFER, comma-separated. It is split as in llama.cpp, so a pattern cannot contain a comma or "="."""
 
     metavar: ClassVar[str] = "PATTERN=BUFFER"
 
@@ -43,7 +43,7 @@ class CpuMask(Kind[tuple[int, ...]], frozen=True):
         if digits is None:
             raise ValueError(f"'{text[:40]}' is not hexadecimal; f means the CPUs 0 to 3")
         if len(digits[1]) > CPUS_MAX // 4:
-            raise ValueError(f"it has {len(digits[1])} digits; {CPUS_MAX} CPUs are possible")
+            raise ValueError(f"it has {len(digits[1])} digits; at most {CPUS_MAX} CPUs are possible")
         mask = int(digits[1], 16)
         return tuple(cpu for cpu in range(CPUS_MAX) if mask >> cpu & 1)
 
@@ -52,7 +52,7 @@ class CpuMask(Kind[tuple[int, ...]], frozen=True):
 
 
 class CpuRange(Kind[tuple[int, ...]], frozen=True):
-    """FIRST-LAST; either may be left out."""
+    """FIRST-LAST, where either number may be left out."""
 
     metavar: ClassVar[str] = "FIRST-LAST"
 

@@ -1,4 +1,4 @@
-"""Owns the kinds of sampling options: logit biases, and the order of samplers.
+"""The kinds of sampling options: logit biases, and the order of samplers.
 
 Runs at start-up on the main thread. Must not know any flag.
 """
@@ -41,7 +41,7 @@ class Bias(Kind[LogitBias], frozen=True):
 
 
 class SamplerNames(Kind[tuple[str, ...]], frozen=True):
-    """Sampler names in order, separated by ";" (or ","); stored under their current names."""
+    """Sampler names in order, separated by ";" or ",". They are stored under their current names."""
 
     metavar: ClassVar[str] = "NAMES"
 
@@ -65,7 +65,7 @@ class SamplerNames(Kind[tuple[str, ...]], frozen=True):
 
 
 class SamplerLetters(Kind[tuple[str, ...]], frozen=True):
-    """The same as SamplerNames, one letter each."""
+    """Samplers in order, with one letter for each."""
 
     metavar: ClassVar[str] = "LETTERS"
 

@@ -1,4 +1,4 @@
-"""Owns the small value types that a flag can hold besides numbers and text.
+"""The small value types that a flag can hold besides numbers and text.
 
 Runs at start-up on the main thread. Must not know the table, the parser or llama.cpp.
 """
@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 
 class KvOverride(NamedTuple):
-    """One `--override-kv KEY=TYPE:VALUE`; `type` names the Python type that `value` has."""
+    """One `--override-kv KEY=TYPE:VALUE`. `type` names the Python type of `value`."""
 
     key: str
     type: Literal["int", "float", "bool", "str"]
@@ -17,14 +17,14 @@ class KvOverride(NamedTuple):
 
 
 class ScaledFile(NamedTuple):
-    """A file and how strongly it acts."""
+    """A file and its scale."""
 
     path: str
     scale: float
 
 
 class AdapterFile(NamedTuple):
-    """One `--lora [NAME=]PATH`. One with a name acts only for requests that ask for it."""
+    """One `--lora [NAME=]PATH`. An adapter with a name is used only for requests that name it."""
 
     path: str
     scale: float
