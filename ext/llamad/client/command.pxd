@@ -1,4 +1,4 @@
-# A task as it crosses the ring, but for its id.
+# The ring record of a task, without its id.
 from llamad.protocol.messages cimport TaskCommand
 
 cdef class Command:

@@ -1,4 +1,4 @@
-# Owns: the way from a task (client/task.py) to the record that crosses the ring. Made on the event loop, then only read.
+# Packs a task (client/task.py) into the record that crosses the ring. Made on the event loop, then only read.
 # Port.submit() adds the id and the time.
 from libc.stdint cimport int32_t
 from libc.string cimport memcpy, memset
@@ -60,7 +60,7 @@ cdef void _copy_text(char *room, size_t n_room, str text):
 
 
 cdef class Command:
-    """Raises ValueError for what the engine has no room for."""
+    """A packed task. Raises ValueError if a value is outside the engine's limits."""
 
     def __cinit__(self, task) -> None:
         cdef TaskCommand *head = &self.head
@@ -105,7 +105,7 @@ cdef class Command:
 
 
 def packed_run(blob: int, rows_at: int, grid_at: int, first: int, n_rows: int) -> bytes:
-    """Return a run of rows as MediaEmbeddings has them."""
+    """Return a RowRun as bytes, for MediaEmbeddings.packed."""
     cdef RowRun run
     run.blob = blob
     run.rows_at = rows_at

@@ -32,15 +32,15 @@ cdef enum:
 
 
 class ChannelBroken(Exception):
-    """The engine wrote what no engine writes: it must be ended."""
+    """The engine wrote invalid data and must be ended."""
 
 
 # What the event loop did with the engine's wake-ups.
 ctypedef struct Taken:
     uint64_t n_wakes
-    int64_t wake_us            # from the wake-up until the loop began to take its events
-    int64_t write_us           # until they were answers and the sockets had them
-    int64_t t_us               # when it began to; 0: that is done
+    int64_t wake_us            # time from a wake-up until the loop began to take its events
+    int64_t write_us           # time from then until the responses were written to the sockets
+    int64_t t_us               # when the loop began to take the current events; 0: they are written
 
 
 cdef class Port:
@@ -48,13 +48,13 @@ cdef class Port:
     cdef Channel *channel
     cdef Taken taken
     cdef void *record          # this process's copy of the record that is read
-    cdef int64_t t_made_us     # before the engine's first turn there is no other time to count from
+    cdef int64_t t_made_us     # silence is counted from here until the engine's first turn
 
     def __cinit__(self, link: Link) -> None:
         self.t_made_us = now_us()
         self.link = link
         self.channel = &link.channel
-        self.record = malloc(self.channel.events.capacity)  # its pages come with their first use
+        self.record = malloc(self.channel.events.capacity)  # pages are allocated when they are first used
         if self.record == NULL:
             raise MemoryError("no memory for the events of an engine")
 
@@ -63,7 +63,7 @@ cdef class Port:
 
     @property
     def event_fd(self) -> int:
-        """Readable when poll() has something."""
+        """The descriptor that is readable when there are events for poll()."""
         return self.channel.event_fd
 
     @property
@@ -73,7 +73,7 @@ cdef class Port:
     # --- commands: False means that the ring is full and the caller should try again after the next poll() -----
 
     def submit(self, id: int, task: Command, *, wake: bool = True) -> bool:
-        """Without `wake` an engine that sleeps is not told: wake() must follow."""
+        """Write a task into the ring. Without `wake` a sleeping engine is not woken, so wake() must follow."""
         cdef uint64_t n_prompt = <uint64_t>PyBytes_GET_SIZE(task.prompt)
         cdef uint64_t n_tail = <uint64_t>PyBytes_GET_SIZE(task.tail)
         cdef uint64_t n_payload = sizeof(TaskCommand) + n_prompt + n_tail
@@ -96,7 +96,7 @@ cdef class Port:
         return True
 
     def announce(self) -> None:
-        """Tasks are about to be submitted without a wake-up: wake() follows the last."""
+        """Announce tasks that will be submitted without a wake-up; wake() must follow the last one."""
         wakeup_engine(self.channel)
 
     def wake(self) -> None:
@@ -150,7 +150,7 @@ cdef class Port:
         return True
 
     def forget(self, adapter: int) -> bool:
-        """No task uses the adapter any more, and none will."""
+        """Tell the engine to close an adapter that no task uses or will use."""
         return self._send_ref(COMMAND_FORGET, adapter)
 
     def stop(self) -> bool:
@@ -159,9 +159,9 @@ cdef class Port:
     # --- events ------------------------------------------------------------------------------------------------
 
     def poll(self) -> list[tuple[int, int, object]]:
-        """Return what the engine has said since the last call: kind, task or action, and the struct of client/events.py.
-        Bounded, so that an engine that writes faster than this reads cannot keep the event loop here; event_fd then
-        stays readable. Raises ChannelBroken."""
+        """Return the events since the last call: kind, id of the task or action, and the struct of client/events.py.
+        Their number is limited, so that a fast engine cannot block the event loop; event_fd then stays readable. Raises
+        ChannelBroken."""
         cdef uint32_t kind = 0
         cdef uint64_t n = 0
         cdef int32_t n_left = POLL_MAX
@@ -185,30 +185,30 @@ cdef class Port:
             payload = ring_peek(&self.channel.events, &kind, &n)
         if self.channel.events.is_broken:
             raise ChannelBroken("the ring of events")
-        if t_wake and out:  # the turn before may have taken what this wake-up was for
+        if t_wake and out:  # the last poll() may have taken the events of this wake-up
             self.taken.n_wakes += 1
             self.taken.wake_us += self.taken.t_us - t_wake
         return out
 
     def written(self) -> None:
-        """The sockets have what the last poll() gave, for the sums of where time goes."""
+        """Count the time since the last poll(), whose responses are now written to the sockets."""
         if self.taken.t_us:
             self.taken.write_us += now_us() - self.taken.t_us
         self.taken.t_us = 0
 
     def wakes(self) -> dict[str, int]:
-        """Return how many wake-ups were answered, and the sums of their microseconds."""
+        """Return the number of wake-ups that were handled, and the sums of their times in microseconds."""
         return {"n_wakes": self.taken.n_wakes, "wake_us": self.taken.wake_us, "write_us": self.taken.write_us}
 
     # --- the engine's board: read without asking the engine -------------------------------------------------------
 
     def stats(self) -> dict[str, int]:
-        """Counters and times (µs) of the engine."""
+        """Return the engine's counters and times (µs)."""
         cdef Stats stats = self.channel.board.stats
         return stats
 
     def slots(self) -> list[SlotCounts]:
-        """Return the numbers of every slot."""
+        """Return the counts of every slot."""
         cdef int32_t i
         cdef const SlotView *views = self.channel.slots
         return [SlotCounts(bool(views[i].is_busy), bool(views[i].is_suspended), views[i].n_tokens, views[i].n_decoded,
@@ -222,18 +222,18 @@ cdef class Port:
         return n
 
     def turn(self) -> tuple[int, bool]:
-        """When the engine began its turn, and whether it rests."""
+        """Return when the engine began its turn, and whether it has nothing to do."""
         return load_time(&self.channel.board.t_turn_us), load_int(&self.channel.board.is_resting) != 0
 
     def silent_us(self) -> int:
-        """How long an engine that has something to do has not got on; 0 for one that rests."""
+        """Return for how long the engine has made no progress although it has work; 0 if it has none."""
         if load_int(&self.channel.board.is_resting) and ring_is_taken(&self.channel.commands):
             return 0
         return max(0, now_us() - max(self.t_made_us, load_time(&self.channel.board.t_turn_us)))
 
 
 cdef tuple _event(uint32_t kind, const void *payload, uint64_t n, int32_t n_slots):
-    """The event of a record with a payload of n bytes. Raises ChannelBroken."""
+    """Return the event of a record with a payload of n bytes. Raises ChannelBroken."""
     if kind == EVENT_TEXT and n >= sizeof(TextEvent):
         return _text_event(<const TextEvent *>payload, n - sizeof(TextEvent))
     if kind == EVENT_PROMPT and n >= sizeof(TextEvent):
@@ -254,7 +254,7 @@ cdef tuple _event(uint32_t kind, const void *payload, uint64_t n, int32_t n_slot
 
 
 cdef int _check_text(const TextEvent *event, uint64_t n) except -1:
-    """Whether what follows the event fits into n bytes."""
+    """Raise ChannelBroken unless the data after the event fits into n bytes."""
     cdef int64_t n_tokens = event.n_tokens, n_rows = event.n_prob_tokens, n_top = event.n_top, n_bytes = event.n_bytes
     cdef int64_t n_most = <int64_t>n
     if (not 0 <= n_tokens <= n_most or not 0 <= n_rows <= n_tokens or not 0 <= n_top <= PROBS_MAX
@@ -265,7 +265,7 @@ cdef int _check_text(const TextEvent *event, uint64_t n) except -1:
 
 
 cdef list _probs(const TextEvent *event, const TokenProb *rows):
-    """For each token its own value and those of the top tokens."""
+    """Return for each token its own value and those of the top tokens."""
     cdef int32_t i, k
     cdef const TokenProb *row
     out = []

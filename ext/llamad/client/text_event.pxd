@@ -1,4 +1,4 @@
-# Text that a task has written, as its sink hears of it.
+# Text that a task has generated, as its sink receives it.
 from libc.stdint cimport int64_t
 
 cdef class TextEvent:

@@ -1,4 +1,4 @@
-# Owns: the event that is made for every token of every stream. Made on the event loop, then only read.
+# The event that is made for every token of every stream. Made on the event loop, then only read.
 from libc.stdint cimport int64_t
 
 

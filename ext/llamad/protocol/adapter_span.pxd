@@ -1,4 +1,4 @@
-# By which adapters a sequence was computed. Sets have numbers, equal for equal adapters and scales; 0: none.
+# The adapter sets that computed a sequence. Equal adapters and scales have the same set number; 0: no adapters.
 #
 # An activated adapter (aLoRA) begins in the middle: what comes before its invocation is computed as if it were not there,
 # and serves those who do not use it.
@@ -11,12 +11,12 @@ ctypedef struct AdapterSpan:
 
 
 cdef inline uint64_t span_at(const AdapterSpan *span, int32_t i) noexcept nogil:
-    """The set that computes token i."""
+    """Return the set that computes token i."""
     return span.base if i < span.n_base else span.set
 
 
 cdef inline int32_t span_common(const AdapterSpan *a, const AdapterSpan *b, int32_t n) noexcept nogil:
-    """How many of the first n tokens both compute by the same adapters, from the beginning on."""
+    """Return how many of the first n tokens both spans compute with the same adapters, counted from the beginning."""
     cdef int32_t first = min(a.n_base, b.n_base), last = max(a.n_base, b.n_base)
     if span_at(a, 0) != span_at(b, 0):
         return 0

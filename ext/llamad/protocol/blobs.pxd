@@ -1,4 +1,4 @@
-# Blobs for compiled code: memory by number.
+# The blobs for compiled code, which finds their memory by number.
 from libc.stdint cimport uint8_t, uint64_t
 
 cdef extern from "llamad/protocol/blobs.h" nogil:

@@ -30,7 +30,7 @@ cdef void pages_close(uint8_t *pages, size_t n) noexcept nogil:
 
 
 def borrow(arena: int, id: int, capacity: int) -> bool:
-    """The engine's: maps a blob of its front's arena, with all of its pages. False: there is no memory."""
+    """Map a blob of the front's arena in the engine, with all of its pages. Return False if there is no memory."""
     cdef int fd = arena, code
     cdef uint64_t number = id
     cdef size_t n = capacity
@@ -46,7 +46,7 @@ def give_back(id: int) -> None:
 
 
 def borrowed(id: int) -> memoryview:
-    """The bytes of a blob that this engine has borrowed; not to be used once it is given back."""
+    """Return the bytes of a blob that this engine has borrowed. They must not be used after give_back()."""
     cdef llamad_blob *blob = llamad_blob_find(id)
     if blob == NULL:
         raise ValueError(f"blob {id} was not lent")
@@ -54,7 +54,7 @@ def borrowed(id: int) -> memoryview:
 
 
 cdef class Arena:
-    """The file in which the front's blobs for the engines of one model lie. Raises OSError."""
+    """The file with the front's blobs for the engines of one model. Raises OSError."""
 
     def __cinit__(self) -> None:
         self.fd = llamad_arena_open()
@@ -104,7 +104,7 @@ cdef class Blob:
         return self.blob.size
 
     def touch(self) -> None:
-        """Has all of its pages ready, so that whoever fills it does not wait for them. Loses what it held."""
+        """Allocate all pages now, so that writing to the blob does not wait for them. Its content is lost."""
         with nogil:
             llamad_blob_touch(self.blob)
 

@@ -34,7 +34,7 @@ class Descriptors:
 
     @classmethod
     def create(cls) -> "Descriptors":
-        """Of a channel without memory yet. Raises OSError where the system has no more."""
+        """Create the descriptors of a channel without memory. Raises OSError if the system has no more."""
         made = cls(-1, -1, -1)
         try:
             made.memory = sealed_memory.create("llamad-channel")
@@ -71,7 +71,7 @@ cdef uint64_t _pages(uint64_t n):
 
 
 cdef uint64_t _head_bytes(uint64_t n_slots):
-    """The head and the board behind it."""
+    """Return the size of the head and the board after it."""
     return _pages(_pages(sizeof(ChannelHead)) + sizeof(Board) + n_slots * sizeof(SlotView))
 
 
@@ -80,7 +80,7 @@ cdef bint _is_ring(uint64_t n_bytes):
 
 
 cdef int _check(const ChannelHead *shape, uint64_t n_bytes) except -1:
-    """Whether memory of n_bytes can have this shape. Raises OSError."""
+    """Raise OSError unless memory of n_bytes can have this shape."""
     is_laid_out = (shape.magic == MAGIC and 0 < shape.n_slots <= SLOTS_MAX and shape.n_ctx > 0
                    and _is_ring(shape.command_bytes) and _is_ring(shape.event_bytes)
                    and _head_bytes(shape.n_slots) + shape.command_bytes + shape.event_bytes == n_bytes)
@@ -92,8 +92,8 @@ cdef int _check(const ChannelHead *shape, uint64_t n_bytes) except -1:
 cdef class Link:
     def __cinit__(self, memory: int, command: int, event: int, *, n_slots: int = 0, n_ctx: int = 0, n_ubatch: int = 0,
                   has_device: bool = False) -> None:
-        """With a shape: lays out the memory, as the engine does. Without: maps what is laid out, as the front does.
-        Raises OSError."""
+        """With a shape, lay out the memory, which the engine does. Without one, map the memory that the engine has laid
+        out, which the front does. Raises OSError."""
         cdef uint64_t n_command, n_event = EVENT_RING_BYTES, n_head
         cdef int fd = memory
         cdef ChannelHead shape
@@ -133,7 +133,7 @@ cdef class Link:
         return 0
 
     cdef void _attach(self, const ChannelHead *shape) noexcept:
-        """Find the rings and the board as `shape` has them, which is this side's copy of the head."""
+        """Set the addresses of the rings and the board by `shape`, which is this side's copy of the head."""
         cdef Channel *channel = &self.channel
         cdef ChannelHead *head = channel.head
         cdef uint8_t *memory = <uint8_t *>head

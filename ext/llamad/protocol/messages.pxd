@@ -28,8 +28,8 @@ cpdef enum:
 cdef enum TaskFlag:
     TASK_STREAM = 1          # an event for every token that has text
     TASK_CONTEXT_SHIFT = 2
-    TASK_MARKERS = 4         # special tokens that mark calls and thoughts are part of the text
-    TASK_PROMPT_PROBS = 8    # the prompt's tokens are told as well; it is read whole for that
+    TASK_MARKERS = 4         # the text includes the special tokens that mark tool calls and reasoning
+    TASK_PROMPT_PROBS = 8    # report the prompt's tokens, too; the whole prompt is prefilled for that
     TASK_PROGRESS = 16       # an event for every step that prefills some of its prompt
 
 cpdef enum:
@@ -49,17 +49,17 @@ cpdef enum:
     FAILURE_ROOM = 8       # it does not fit into the cache alone
     FAILURE_LOST = 9       # the engine does not have an adapter of it, or the rows of its images or sound
 
-# What stands for a token where none was sampled.
+# Results of sampling that are not tokens.
 cpdef enum:
     SAMPLED_NOTHING = -1      # llama.cpp has no logits
     SAMPLED_END = -2000       # the grammar's text is complete, and no end token may be sampled: the task is done
-    SAMPLED_STUCK = -2001     # no token of the vocabulary goes on as the grammar wants
+    SAMPLED_STUCK = -2001     # the grammar allows no token of the vocabulary
     SAMPLED_TOO_MUCH = -2002  # the grammar needs more memory or work than it is given
 
 cpdef enum:
-    PROBS_MAX = 1024       # top tokens with each one sampled, at most
-    TOKEN_JSON_BYTES = 8   # about what a token takes in an answer, beside its text,
-    PROB_JSON_BYTES = 128  # and each of the probabilities with it
+    PROBS_MAX = 1024       # maximum top tokens that are reported with each sampled token
+    TOKEN_JSON_BYTES = 8   # approximate size of a token in a response without its text
+    PROB_JSON_BYTES = 128  # approximate size of each probability in a response
 
 ctypedef struct TaskRef:
     uint64_t id
@@ -91,10 +91,10 @@ ctypedef struct TaskOptions:
 ctypedef struct TaskCommand:
     uint64_t id
     AdapterSpan adapters
-    uint64_t owner             # whose prefixes it may use and leaves its own to; 0: everybody's
-    uint64_t client            # who asks: in the queue clients take turns
+    uint64_t owner             # tasks of one owner share cached prefixes; 0: all share them
+    uint64_t client            # clients take turns in the queue
     uint64_t session           # its conversation, a hint for the choice of a slot; 0: none
-    uint64_t group             # tasks of one prompt that share its reading; 0: alone
+    uint64_t group             # tasks that share the prefill of one prompt; 0: none
     uint64_t grammar           # its number (grammar_api.h); 0: none
     int64_t deadline_us        # on now_us()'s clock; 0: none
     int64_t t_submit_us
@@ -127,16 +127,16 @@ cpdef enum:
 
 cpdef enum:
     RESULT_DONE = 0
-    RESULT_BUSY = 1        # the slot works and the action was not to wait
+    RESULT_BUSY = 1        # the slot is busy, and the action had `nowait`
     RESULT_ABORTED = 2
-    RESULT_TOO_SMALL = 3   # the blob: n_bytes says what it takes
-    RESULT_NO_ROOM = 4     # in the cache that all slots share
-    RESULT_OUTSIDE = 5     # n_keep and n_discard do not lie in what the slot holds
+    RESULT_TOO_SMALL = 3   # the blob is too small; n_bytes is the size that is needed
+    RESULT_NO_ROOM = 4     # the cache that all slots share has no room
+    RESULT_OUTSIDE = 5     # n_keep and n_discard are outside the slot's tokens
     RESULT_CANNOT = 6      # this memory, or tokens that a busy slot shares, cannot be moved
     RESULT_FAILED = 7      # llama.cpp refused
     RESULT_NOT_YOURS = 8   # another owner's task used the slot last
     RESULT_ENGINE = 9      # the engine ended, or is about to
-    RESULT_ROWS = 10       # the slot holds images or sound, for which a state has no place
+    RESULT_ROWS = 10       # the slot holds images or sound, which a saved state cannot store
 
 ctypedef struct ActionCommand:
     uint64_t id
@@ -157,8 +157,8 @@ ctypedef struct ActionEvent:
     int64_t stall_us           # how long the engine did nothing else
     int32_t result
     int32_t n_tokens           # in the slot, or erased
-    int32_t n_processed        # prompt tokens that the slot's last task had to read
-    AdapterSpan adapters       # that computed what the slot holds
+    int32_t n_processed        # prompt tokens that the slot's last task prefilled
+    AdapterSpan adapters       # the adapter sets that computed the slot's tokens
 
 ctypedef struct AdmittedEvent:
     uint64_t id
@@ -181,7 +181,7 @@ ctypedef struct TokenProb:
 ctypedef struct TextEvent:
     uint64_t id
     int64_t t_us
-    int64_t t_prompt_us        # time spent reading the prompt
+    int64_t t_prompt_us        # time of the prefill
     int64_t t_predict_us       # since the first token
     int32_t n_decoded
     int32_t n_tokens
@@ -225,7 +225,7 @@ ctypedef struct StepEvent:
     int32_t emit_us
     int32_t budget
     int32_t n_tokens
-    int32_t n_decoding         # slots that wanted a token
+    int32_t n_decoding         # slots that decode
     int32_t n_fillers          # slots that joined others
     int32_t n_media            # rows of embeddings, decoded before the tokens
     int32_t n_slots

@@ -14,7 +14,7 @@ cdef enum:
 
 
 cdef void ring_attach(Ring *ring, Cursors *shared, uint8_t *data, uint64_t capacity) noexcept nogil:
-    """A side's view of a ring that both find empty."""
+    """Set up one side's view of a new, empty ring."""
     memset(ring, 0, sizeof(Ring))
     ring.shared = shared
     ring.data = data
@@ -22,12 +22,12 @@ cdef void ring_attach(Ring *ring, Cursors *shared, uint8_t *data, uint64_t capac
 
 
 cdef uint64_t ring_record_max(const Ring *ring) noexcept nogil:
-    """The largest payload that is sure to fit an empty ring, wherever its head stands."""
+    """Return the largest payload that always fits into an empty ring, wherever its head is."""
     return ring.capacity // 2 - HEAD_BYTES
 
 
 cdef void *ring_reserve(Ring *ring, uint32_t kind, uint64_t n_payload) noexcept nogil:
-    """Room for one record, or NULL when the ring is too full. Nothing is visible before ring_commit()."""
+    """Return room for one record, or NULL if the ring is too full. Nothing is visible before ring_commit()."""
     cdef uint64_t need = (n_payload + HEAD_BYTES + 7) & ~<uint64_t>7
     cdef uint64_t at = ring.own & (ring.capacity - 1)
     cdef uint64_t till_end = ring.capacity - at
@@ -54,18 +54,18 @@ cdef void ring_commit(Ring *ring) noexcept nogil:
 
 
 cdef int ring_is_empty(const Ring *ring) noexcept nogil:
-    """As the consumer sees it."""
+    """Return whether the consumer has read everything. For the consumer."""
     return ring.own == load_acquire(&ring.shared.head)
 
 
 cdef int ring_is_taken(const Ring *ring) noexcept nogil:
-    """As the producer sees it: whether the consumer has read everything."""
+    """Return whether the consumer has read everything. For the producer."""
     return ring.own == load_acquire(&ring.shared.tail)
 
 
 cdef void *ring_peek(Ring *ring, uint32_t *kind, uint64_t *n_payload) noexcept nogil:
-    """The oldest record's payload and its size, or NULL. It stays valid until ring_release(), but a hostile producer can
-    still change it: a consumer that does not trust the producer copies it before it looks inside."""
+    """Return the oldest record's payload and its size, or NULL. It is valid until ring_release(), but a hostile producer
+    can still change it: a consumer that does not trust the producer copies it before it looks inside."""
     cdef RecordHead *record
     cdef uint32_t record_kind
     cdef uint64_t at, n_bytes, n_there = load_acquire(&ring.shared.head) - ring.own
@@ -90,6 +90,6 @@ cdef void *ring_peek(Ring *ring, uint32_t *kind, uint64_t *n_payload) noexcept n
 
 
 cdef void ring_release(Ring *ring) noexcept nogil:
-    """Of the record that ring_peek() returned."""
+    """Free the record that ring_peek() returned."""
     ring.own += ring.peeked
     store_release(&ring.shared.tail, ring.own)

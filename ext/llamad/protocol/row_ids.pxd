@@ -18,12 +18,12 @@ cdef enum:
 
 
 cdef inline int row_continues(int32_t id) noexcept nogil:
-    """Whether it is a row whose run has begun before."""
+    """Return whether the id is that of a row inside a run, not of its first row."""
     return id < 0 and not id & ROW_BEGINS
 
 
 cdef inline int32_t run_length(const int32_t *ids, int32_t n) noexcept nogil:
-    """Rows of the run that begins, or goes on, with the first of n ids."""
+    """Return the number of rows, from the first of n ids on, that belong to the same run."""
     cdef int32_t i = 1
     while i < n and row_continues(ids[i]):
         i += 1
@@ -31,19 +31,19 @@ cdef inline int32_t run_length(const int32_t *ids, int32_t n) noexcept nogil:
 
 
 cdef inline int32_t run_positions(const int32_t *ids, int32_t n) noexcept nogil:
-    """Positions that a whole run of n rows takes."""
+    """Return the number of positions that a whole run of n rows takes."""
     return (ids[1] >> N_POS_SHIFT) & N_POS_MAX if n > 1 and ids[0] & ROW_GRID else n
 
 
 cdef inline int32_t run_floor(const int32_t *ids, int32_t i, int32_t n) noexcept nogil:
-    """i, or the beginning of the run that it would cut, of n ids."""
+    """Return i, or the beginning of the run in n ids that a cut at i would split."""
     while 0 < i < n and row_continues(ids[i]):
         i -= 1
     return i
 
 
 cdef inline int32_t ids_positions(const int32_t *ids, int32_t n) noexcept nogil:
-    """Positions that n ids take: where the next one stands. All runs must be whole."""
+    """Return the number of positions that n ids take, which is the position of the next id. All runs must be whole."""
     cdef int32_t i = 0, n_run, n_pos = 0
     while i < n:
         if ids[i] >= 0:

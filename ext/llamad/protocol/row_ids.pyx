@@ -1,4 +1,4 @@
-# Owns: how ids of rows are made; row_ids.pxd says what they mean. Runs on the event loop.
+# Makes the ids of rows, which row_ids.pxd describes. Runs on the event loop.
 import hashlib
 import struct
 
@@ -28,12 +28,12 @@ def row_ids(digest: bytes, number: int, n: int, n_pos: int, is_non_causal: bool)
 
 
 def positions(ids: bytes) -> int:
-    """Positions that the ids take."""
+    """Return the number of positions that the ids take."""
     return ids_positions(<const int32_t *>PyBytes_AS_STRING(ids), <int32_t>(len(ids) // 4))
 
 
 def without_rows(ids: bytes) -> bytes:
-    """The tokens among the ids; the same object where there are no rows."""
+    """Return the tokens among the ids; this is the same object if there are no rows."""
     cdef const int32_t *at = <const int32_t *>PyBytes_AS_STRING(ids)
     cdef Py_ssize_t i, n = len(ids) // 4
     for i in range(n):

@@ -15,21 +15,21 @@ cdef enum:
 
 
 cdef void wakeup_engine(Channel *channel) noexcept nogil:
-    """The front's: tasks come one after the other from now on, and Port.wake() follows the last."""
+    """Wake the engine, because the front is about to send tasks; Port.wake() follows the last. For the front."""
     if channel.has_device:
         store_int(&channel.head.is_gathering, 1)
         wake_send(channel.command_fd)
 
 
 cdef void wakeup_front(Channel *channel) noexcept nogil:
-    """The engine's and its sampler threads': events come in a moment, and emit_wake() says when that was all. Only where
-    a device computes."""
+    """Wake the front, because events will follow soon; emit_wake() follows the last. For the engine and its sampler
+    threads, and only if a device computes."""
     store_int(&channel.head.is_emitting, 1)
     wake_send(channel.event_fd)
 
 
 cdef void wakeup_await_events(Channel *channel) noexcept nogil:
-    """The front's: returns when there is an event or none is to come."""
+    """Wait until there is an event or no more are expected, for a short time at most. For the front."""
     cdef int64_t t_end
     if load_int(&channel.head.is_emitting):
         t_end = now_us() + EVENTS_US
