@@ -66,7 +66,7 @@ def make(shown: display.BuildDisplay, n_jobs: int, parsed: argparse.Namespace) -
 def _expect(
     shown: display.BuildDisplay, plan: llama_cpp.Plan, how: variant.Variant, parsed: argparse.Namespace
 ) -> None:
-    """Counts in what will be needed, so that the estimate is right from the first moment."""
+    """Add the parts that will be needed to the estimate, so that it is right from the start."""
     if not venv.tools(ROOT).are_there:
         shown.plan("environment", "build tools")
     if not venv.packages(ROOT, parsed.extras).are_there:
@@ -78,7 +78,7 @@ def _expect(
 
 
 def _environment(plan: llama_cpp.Plan) -> Path:
-    """`.venv` with the build tools. llama.cpp's sources are fetched at the same time, as nothing else can go on."""
+    """Make `.venv` with the build tools and return its Python. llama.cpp's sources are fetched at the same time."""
     tools = venv.tools(ROOT)
     python = venv.python_of(ROOT)
     if not tools.are_there or not python.exists():
@@ -93,11 +93,11 @@ def _environment(plan: llama_cpp.Plan) -> Path:
 
 
 def _install(extras: list[str]) -> None:
-    """What running needs: the packages, llamad itself (as a link to the checkout), and bytecode, so that the first
-    start is as quick as the others."""
-    wanted = venv.packages(ROOT, extras)
-    if not wanted.are_there:
-        venv.install(ROOT, wanted)
+    """Install what llamad needs to run: the packages, llamad itself (as a link to the checkout), and bytecode, so that
+    the first start is as fast as the others."""
+    packages = venv.packages(ROOT, extras)
+    if not packages.are_there:
+        venv.install(ROOT, packages)
     stamp = ROOT / ".venv" / INSTALLED
     metadata = b"".join((ROOT / name).read_bytes() for name in ("pyproject.toml", "setup.py"))
     state = f"{ROOT} {hashlib.sha256(metadata).hexdigest()}\n"

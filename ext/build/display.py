@@ -1,5 +1,5 @@
-"""The one progress line of a build, for all that runs at once: redrawn on a terminal, and a line now and then in a
-log. Any thread may report; one thread of its own redraws. Knows nothing of what is built.
+"""The progress line of a build, for everything that runs at the same time. It is redrawn on a terminal; in a log, a new
+line is written now and then. Any thread may report; a separate thread redraws. Knows nothing of what is built.
 """
 
 import threading
@@ -11,8 +11,8 @@ from recipe.report import Line
 from .estimate import Estimate, History, in_words
 
 REDRAW_SECONDS = 0.5
-LINE_SECONDS = 30.0  # in a log
-QUIET_SECONDS = 2.0  # what is over sooner is not worth a line in a log
+LINE_SECONDS = 30.0  # time between two lines in a log
+QUIET_SECONDS = 2.0  # a build that ends sooner writes no line to a log
 SHORT = {"llama.cpp libraries": "llama.cpp", "llama.cpp sources": "sources", "Python packages": "packages"}
 
 
@@ -69,7 +69,7 @@ class BuildDisplay:
             self._say(text)
 
     def finish(self, succeeded: bool) -> None:
-        """The last line; a build that had nothing to do leaves none."""
+        """Write the last line, unless the build had nothing to do."""
         self._over.set()
         if self._thread.is_alive():
             self._thread.join()

@@ -55,7 +55,7 @@ class Estimate:
         self._compiling_since: float | None = None
 
     def plan(self, title: str) -> None:
-        """This part will be needed."""
+        """Add a part that will be needed."""
         known = sum(self._history.get(title, {}).values())
         self.parts.setdefault(title, Part(known or PART_SECONDS.get(title, 0.0)))
 
@@ -95,7 +95,7 @@ class Estimate:
         return sum(part.left for part in self.parts.values())
 
     def _slowness(self, now: float) -> float:
-        """Today's seconds for one of last time's."""
+        """Return how many times as long as in the last build the work takes today."""
         if self._compiling_since is None:
             return 1.0
         spent = (now - self._compiling_since) * self._n_jobs
@@ -118,8 +118,8 @@ class History:
     def load(cls, folder: Path) -> "History":
         path = folder / HISTORY
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
-            clean = {str(t): {str(s): float(n) for s, n in steps.items()} for t, steps in found.items()}
+            parts = json.loads(path.read_text(encoding="utf-8"))
+            clean = {str(t): {str(s): float(n) for s, n in steps.items()} for t, steps in parts.items()}
         except (OSError, ValueError, AttributeError, TypeError):
             clean = {}
         return cls(path, clean)

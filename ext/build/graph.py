@@ -76,7 +76,7 @@ def write(path: Path, setting: Setting, modules: list[Module]) -> None:
 
 
 def product(setting: Setting, module: Module) -> str:
-    """Where the linked module lies, before it goes into a package."""
+    """Return the path of the linked module before it is copied into a package."""
     return f"{setting.variant.folder}/modules/{module.name.replace('.', '/')}{setting.python.suffix}"
 
 
@@ -121,7 +121,7 @@ def _module(setting: Setting, module: Module) -> str:
 
 
 def _sources(setting: Setting, module: Module) -> list[str]:
-    """What is compiled: first the translation, then what stands beside it."""
+    """Return the files to compile: first the translated file, then the sources beside the .pyx."""
     ending = ".cpp" if module.language == "c++" else ".c"
     return [f"{setting.variant.folder}/translated/{module.name}{ending}", *module.sources]
 

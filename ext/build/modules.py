@@ -27,16 +27,16 @@ class Module:
 
 
 def find(root: Path) -> list[Module]:
-    """Every module of the checkout, those for tests too."""
-    found = [_cython(root, pyx) for pyx in sorted((root / "ext" / "llamad").rglob("*.pyx"))]
+    """Return every module of the checkout, including those for tests."""
+    modules = [_cython(root, pyx) for pyx in sorted((root / "ext" / "llamad").rglob("*.pyx"))]
     sources = sorted((root / "ext" / "llama").rglob("*.cpp"))
     if sources:
-        found.append(Module(BINDING, "", "c++", tuple(str(p.relative_to(root)) for p in sources)))
-    return found
+        modules.append(Module(BINDING, "", "c++", tuple(str(p.relative_to(root)) for p in sources)))
+    return modules
 
 
 def is_test_only(name: str) -> bool:
-    """Whether a module, compiled or not, is left out of wheels."""
+    """Return whether a module, compiled or not, is left out of wheels."""
     return TESTING in name.split(".")
 
 
@@ -56,8 +56,8 @@ def _cython(root: Path, pyx: Path) -> Module:
             settings[setting[1]] = setting[2].strip()
     sources: list[str] = []
     for pattern in settings["sources"].split():
-        found = sorted(str(path.relative_to(root)) for path in root.glob(pattern))
-        if not found:
+        matches = sorted(str(path.relative_to(root)) for path in root.glob(pattern))
+        if not matches:
             raise SetupError(f"{pyx}: there is no {pattern}")
-        sources += found
+        sources += matches
     return Module(name, str(pyx.relative_to(root)), settings["language"], tuple(sources))

@@ -13,19 +13,19 @@ DESCRIPTION = "_build_info.json"
 
 
 def carry_libraries(libraries: Path, package: Path, variant: str) -> None:
-    """Each library once, under its SONAME."""
-    wanted = {f"lib/{p.name}": p for p in (libraries / "lib").iterdir() if not p.is_symlink()}
-    wanted |= {f"bin/{p.name}": p for p in (libraries / "bin").iterdir()}
-    wanted |= {f"lib/licenses/{p.name}": p for p in (libraries / "licenses").iterdir()}
+    """Copy each library once, under its SONAME, and the programs and licences."""
+    files = {f"lib/{p.name}": p for p in (libraries / "lib").iterdir() if not p.is_symlink()}
+    files |= {f"bin/{p.name}": p for p in (libraries / "bin").iterdir()}
+    files |= {f"lib/licenses/{p.name}": p for p in (libraries / "licenses").iterdir()}
     described = package / DESCRIPTION
     text = json.dumps(_description(libraries, variant), indent=2) + "\n"
-    sizes = {name: path.stat().st_size for name, path in wanted.items()}
+    sizes = {name: path.stat().st_size for name, path in files.items()}
     if described.is_file() and described.read_text(encoding="utf-8") == text and sizes == _carried(package):
         return
     described.unlink(missing_ok=True)
     for folder in ("lib", "bin"):
         shutil.rmtree(package / folder, ignore_errors=True)
-    for name, path in wanted.items():
+    for name, path in files.items():
         (package / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(path, package / name)
     described.write_text(text, encoding="utf-8")
@@ -57,12 +57,12 @@ def _carried(package: Path) -> dict[str, int]:
 
 
 def carry_modules(products: dict[str, Path], package: Path, suffix: str) -> None:
-    """The modules, by name. Those of an earlier build that are no more go."""
-    wanted = {package.parent / (name.replace(".", "/") + suffix): path for name, path in products.items()}
-    for found in package.rglob("*" + suffix):
-        if found not in wanted:
-            found.unlink()
-    for target, made in wanted.items():
+    """Copy the modules, and remove those of an earlier build that do not exist any more."""
+    targets = {package.parent / (name.replace(".", "/") + suffix): path for name, path in products.items()}
+    for installed in package.rglob("*" + suffix):
+        if installed not in targets:
+            installed.unlink()
+    for target, made in targets.items():
         if not _same(target, made):
             target.parent.mkdir(parents=True, exist_ok=True)
             fresh = target.with_name(f"{target.name}.{os.getpid()}")
@@ -78,7 +78,8 @@ def _same(target: Path, made: Path) -> bool:
 
 
 def link_sources(checkout: Path, package: Path) -> None:
-    """A package folder beside the checkout's, for modules that must not replace its own: links to all else."""
+    """Make a second package folder, for modules that must not replace those of the checkout, with links to all other
+    files."""
     source = checkout / "llamad"
     shutil.rmtree(package, ignore_errors=True)
     for path in source.rglob("*"):

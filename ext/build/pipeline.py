@@ -35,7 +35,7 @@ class Order:
 
 
 def run(order: Order, beside: list[Callable[[], None]]) -> None:
-    """Builds it all. What is in `beside` runs at the same time, in threads; it must wait more than it computes."""
+    """Build everything. The functions of `beside` run at the same time in threads and should mostly wait."""
     cache.require_space(ROOT / order.variant.folder, SPACE_NEEDED)
     plan = llama_cpp.plan(llama_cpp.LIBRARIES)
     setting = graph.Setting(python_config.ask(order.python), plan.tools, order.variant, plan.final)
@@ -80,12 +80,12 @@ class Compiling:
         ninja.learn(TITLE, self._folder)
 
     def after_libraries(self, n_jobs: int) -> None:
-        """One after the other: there is one job only, or a Ninja that cannot share."""
+        """Build the libraries first and then the modules, because there is only one job or Ninja cannot share jobs."""
         llama_cpp.libraries(llama_cpp.Surroundings(jobs.Jobs(n_jobs), lambda tree: None))
         self.alone(n_jobs)
 
     def alone(self, n_jobs: int) -> None:
-        """The libraries are there, and no one else computes."""
+        """Build the modules when the libraries exist and nothing else is being compiled."""
         self._take_headers(sorted((self._setting.libraries / "include").iterdir()))
         limit = jobs.Jobs(n_jobs)
         if not ninja.pending(self._command(limit), TITLE):
@@ -98,7 +98,8 @@ class Compiling:
         self._take_headers(llama_cpp.headers(tree))
 
     def _take_headers(self, headers: list[Path]) -> None:
-        """Into one folder that stays, so that commands and times do not change when the sources go."""
+        """Copy the headers into a folder that stays, so that commands and times do not change when the sources are
+        removed."""
         folder = ROOT / self._setting.include
         folder.mkdir(parents=True, exist_ok=True)
         for header in headers:
@@ -142,7 +143,7 @@ def _wait_for(event: threading.Event) -> None:
 
 @contextlib.contextmanager
 def _translator() -> Iterator[dict[str, str]]:
-    """A Cython that has started; the environment tells where it listens."""
+    """Start a Cython process and yield the environment variable with the path of its socket."""
     with tempfile.TemporaryDirectory(prefix="llamad-") as folder, socket.socket(socket.AF_UNIX) as listener:
         path = str(Path(folder) / "translator")
         listener.bind(path)
@@ -161,7 +162,7 @@ def _translator() -> Iterator[dict[str, str]]:
 
 
 def together(parts: list[Callable[[], None]]) -> None:
-    """Runs the parts in threads of their own. The first failure ends the others and is raised."""
+    """Run each part in a thread of its own. The first failure ends the others and is raised."""
     failures: list[BaseException] = []
 
     def guard(part: Callable[[], None]) -> None:

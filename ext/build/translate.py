@@ -18,7 +18,8 @@ WORDS_MAX = 1 << 16
 
 
 def translate(output: Path, source: str, options: list[str]) -> int:
-    """Cython's exit status. The list of what was read goes to OUTPUT.dep, as a compiler writes it."""
+    """Translate a file and return the exit status. The files that Cython has read are listed in OUTPUT.dep, in the
+    format of a compiler."""
     from Cython.Compiler import Main
 
     fresh = output.with_name("new-" + output.name)
@@ -53,7 +54,7 @@ def warm_up() -> None:
 
 
 def serve(listener: socket.socket) -> None:
-    """Answers one request after the other, each in a child that shares all that Cython has set up."""
+    """Handle one request after the other, each in a child process that shares the initialized Cython."""
     warm_up()
     while True:
         asking, _ = listener.accept()
@@ -82,15 +83,15 @@ def _answer(asking: socket.socket) -> None:
 
 
 def ask(path: str, words: list[str]) -> int | None:
-    """The exit status of the translation elsewhere, or None where nobody answers."""
+    """Let the server translate and return the exit status, or None if it does not answer."""
     try:
         with socket.socket(socket.AF_UNIX) as server:
             server.connect(path)
             socket.send_fds(server, [SEPARATOR.join([os.getcwd(), *words]).encode()], [1, 2])
-            answer = server.recv(1)
+            status = server.recv(1)
     except OSError:
         return None
-    return answer[0] if answer else None
+    return status[0] if status else None
 
 
 def main(words: list[str]) -> int:

@@ -42,23 +42,23 @@ class Packages:
 
 
 def tools(checkout: Path) -> Packages:
-    """What compiling needs, and no more: the first thing of a build, which all else waits for."""
-    found = _project(checkout)["build-system"]["requires"]
-    return Packages("build tools", found, checkout / ".venv" / "llamad-tools.txt")
+    """Return only the packages that are needed to compile, because the whole build waits for them."""
+    requirements = _project(checkout)["build-system"]["requires"]
+    return Packages("build tools", requirements, checkout / ".venv" / "llamad-tools.txt")
 
 
 def packages(checkout: Path, extras: list[str]) -> Packages:
-    """What building and running need, and what `extras` name."""
+    """Return the packages that are needed to build and run llamad, and those of `extras`."""
     project = _project(checkout)
-    found = [*project["build-system"]["requires"], *project["project"].get("dependencies", [])]
+    requirements = [*project["build-system"]["requires"], *project["project"].get("dependencies", [])]
     for extra in extras:
-        found += project["project"]["optional-dependencies"][extra]
+        requirements += project["project"]["optional-dependencies"][extra]
     name = "llamad-" + "-".join(["packages", *extras]) + ".txt"
-    return Packages("Python packages", found, checkout / ".venv" / name)
+    return Packages("Python packages", requirements, checkout / ".venv" / name)
 
 
 def ensure(checkout: Path, extras: list[str]) -> Path:
-    """Creates or completes `.venv` with the build and runtime requirements, and those of `extras`."""
+    """Create or complete `.venv` with the build and runtime requirements, and those of `extras`."""
     wanted = packages(checkout, extras)
     if not wanted.are_there:
         create(checkout)
@@ -67,7 +67,7 @@ def ensure(checkout: Path, extras: list[str]) -> Path:
 
 
 def create(checkout: Path) -> Path:
-    """The environment's Python, without packages if it is new."""
+    """Create `.venv` if it does not exist, without packages, and return its Python."""
     _check_host()
     cache.require_space(checkout, SPACE_NEEDED)
     return _create(checkout / ".venv")
@@ -82,7 +82,7 @@ def _project(checkout: Path) -> dict[str, Any]:
 
 
 def _check_host() -> None:
-    """What pip cannot bring, said before the long parts begin."""
+    """Raise SetupError early if something is missing that pip cannot install."""
     toolchain.find_compilers()
     if not (Path(sysconfig.get_path("include")) / "Python.h").is_file():
         raise SetupError(
@@ -163,7 +163,7 @@ def install(checkout: Path, wanted: Packages, *options: str) -> None:
 
 
 def _watch(command: list[str], log: int, progress: Progress) -> int:
-    """Runs pip and shows what it is at."""
+    """Run pip, show its progress, and return its exit status."""
     begin = time.monotonic()
     try:
         with children.running(command, stdout=log, stderr=log) as process:
