@@ -28,7 +28,7 @@ class RequestContext(msgspec.Struct, frozen=True):
 
     request_id: str
     key_name: str = ""
-    client: int = 0  # clients take turns in the queue
+    client: int = 0  # clients take turns in the queue and in prefill
     owner: int = 0  # requests of one owner share cached prefixes; 0: all share them
     session: int = 0  # the conversation, a hint for the choice of a slot; 0: none
     priority: int = 0

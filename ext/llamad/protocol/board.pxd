@@ -1,15 +1,15 @@
-# What an engine publishes for anyone to look at, in shared memory: its counters, its slots, and whether it gets on.
-# Written by the engine thread once a turn (engine/publish.pyx), read by the front whenever it likes (client/port.pyx);
-# every field is one aligned word. Plain data.
+# What an engine publishes in shared memory: its counters, its slots, and whether it makes progress. The engine thread
+# writes it once a turn (engine/publish.pyx), and the front reads it at any time (client/port.pyx). Every field is one
+# aligned word. Plain data.
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 # Counters since the engine's start; times in microseconds.
 ctypedef struct Stats:
     int64_t t_last_step_us
     uint64_t n_steps
-    uint64_t n_landed          # of them: sampled while their logits arrived
+    uint64_t n_landed          # steps that were sampled while their logits arrived
     uint64_t n_decodes         # calls of decode(); a step has one or two
-    uint64_t n_busy            # slots with a task, summed over them
+    uint64_t n_busy            # slots with a task, summed over all decodes
     uint64_t n_tokens_max      # the most that a slot ever held
     uint64_t n_prompt_tokens
     uint64_t n_predicted
@@ -25,14 +25,14 @@ ctypedef struct Stats:
     int64_t emit_us
     uint64_t n_saves
     uint64_t n_restores
-    int64_t state_us           # the engine did nothing but save and restore
+    int64_t state_us           # time in which the engine did nothing but save and restore
     int64_t state_us_max
     int64_t n_waiting
     uint64_t n_suspensions     # of running tasks
-    uint64_t n_recomputed      # tokens of theirs that were computed again
-    int64_t n_suspended        # now
+    uint64_t n_recomputed      # tokens of suspended tasks that were computed again
+    int64_t n_suspended        # tasks that are suspended now
     int64_t turn_us_max        # the longest turn, which is the longest step
-    # The slots', the prompt cache's and the grammar threads' own, copied here.
+    # Copies of the counters of the slots, the prompt cache and the grammar threads.
     uint64_t n_evicted
     uint64_t n_reused
     uint64_t n_copied

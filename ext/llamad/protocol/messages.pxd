@@ -67,8 +67,9 @@ ctypedef struct TaskRef:
 # A run of rows in a prompt (row_ids.pxd), which lie in a blob that was lent.
 ctypedef struct RowRun:
     uint64_t blob
-    int64_t rows_at            # in bytes
-    int64_t grid_at            # likewise, of t[n], y[n] and x[n], int32 each and relative to its first position; -1: none
+    int64_t rows_at            # offset of the rows in bytes
+    # Offset in bytes of their positions t[n], y[n] and x[n], int32 each, relative to the first one; -1: none.
+    int64_t grid_at
     int32_t first              # index in the prompt
     int32_t n_rows
 
@@ -87,12 +88,12 @@ ctypedef struct TaskOptions:
 
 # Followed by: prompt int32[n_prompt], what the penalties see instead of it int32[n_penalty], bias llamad_bias[n_bias],
 # DRY's breakers int32[n_breakers] (dry_breakers.pyx), stop strings (int32 length, bytes)[n_stop] in n_stop_bytes,
-# RowRun[n_runs], not aligned, in the prompt's order; llamad_adapter_use[n_adapters], likewise.
+# RowRun[n_runs] in the prompt's order, llamad_adapter_use[n_adapters]. The last two are not aligned.
 ctypedef struct TaskCommand:
     uint64_t id
     AdapterSpan adapters
     uint64_t owner             # tasks of one owner share cached prefixes; 0: all share them
-    uint64_t client            # clients take turns in the queue
+    uint64_t client            # clients take turns in the queue and in prefill
     uint64_t session           # its conversation, a hint for the choice of a slot; 0: none
     uint64_t group             # tasks that share the prefill of one prompt; 0: none
     uint64_t grammar           # its number (grammar_api.h); 0: none
