@@ -98,6 +98,6 @@ def test_an_option_of_the_engine_is_declared_twice_and_used():
         },
     }
     # Where the engine uses it, how llama.cpp's sampler is made for the tests, and the names in a model's file.
-    uses = re.compile(r"ext/llamad/(engine|tokenizer)/|ext/llama/shim.cpp|llamad/options/from_model.py")
+    uses = re.compile(r"ext/llamad/(engine|tokenizer)/|ext/llama/shim.cpp|llamad/options/model_keys.py")
     for name, declared in ways.items():
         assert {path for path in spelled_in(name) if not uses.match(path)} == declared
