@@ -102,6 +102,7 @@ def _run(settings: Settings, bound: Bound, engine: EngineProcess, sources: Sourc
 
     from llamad.daemon import Daemon, StartError
 
+    gc.freeze()  # what was imported stays: the first collection need not look through it
     gc.enable()
 
     async def run() -> int:

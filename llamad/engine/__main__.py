@@ -9,6 +9,7 @@ def main() -> None:
     gc.disable()  # imports make no garbage: the collector would only look through the modules, several times
     from llamad.engine import server
 
+    gc.freeze()  # what was imported stays: the first collection need not look through it
     gc.enable()
     server.end(server.main())
 
