@@ -78,7 +78,7 @@ def _summary(n_ctx: object, n_layers: object, n_all: object, n_experts: object) 
     return f"{n_ctx} tokens, {n_layers} of {n_all} layers{experts}"
 
 
-def llama_server(path: str, flags: list[str], has_devices: bool) -> str:
+def llama_server(path: str, flags: list[str]) -> str:
     command = [path, *flags, "--port", str(free_port()), "-lv", "5", "--no-warmup"]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
@@ -100,7 +100,7 @@ def llama_server(path: str, flags: list[str], has_devices: bool) -> str:
     experts = re.findall(r"\(n_layer, n_part(?:, overflow_type)?\)=\((\d+), (\d+)", log)
     if not contexts or not layers:
         return "did not say: " + log[-200:].replace("\n", " ")
-    n_layers = layers[-1][0] if has_devices else 0  # it counts them even without a GPU
+    n_layers = layers[-1][0] if "using device " in log else 0  # it counts them even without a GPU
     return _summary(contexts[-1], n_layers, layers[-1][1], experts[-1][1] if experts else None)
 
 
@@ -110,7 +110,7 @@ def main(flags: argparse.Namespace) -> int:
     for words in flags.args or [""]:
         given = ["-m", str(flags.model), *shlex.split(words)]
         with workers(flags.workers) as rpc:
-            peer = llama_server(path, [*given, *rpc], bool(rpc))
+            peer = llama_server(path, [*given, *rpc])
             own = llamad([*given, *rpc])
         print(f"| {words} | {peer} | {own} |", flush=True)
     return 0
