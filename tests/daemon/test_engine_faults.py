@@ -98,7 +98,7 @@ ENDS: dict[str, tuple[Callable[[Live, Faults], None], str]] = {
 
 
 def test_a_pause_of_all_processes_is_no_hang(server: Live) -> None:
-    """As a paused container or virtual machine has it: the engine had work all the time, but could not do it."""
+    """The engine of a paused container or virtual machine has work that it cannot do; it is not restarted for that."""
     stream = Stream(server)
     until(lambda: len(stream.events) > 2, "the stream did not begin")
     before = engines(server.process.pid)

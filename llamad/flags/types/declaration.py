@@ -14,7 +14,7 @@ from llamad.flags.types.kinds import Choice, Kind, Switch
 
 T = TypeVar("T")
 
-_FROM_TYPE: Kind[Any] = Kind()
+_FROM_TYPE: Kind[Any] = Switch()  # replaced by the kind that follows from the setting's type
 
 
 def flag(*, default: T, kind: Kind[T] = _FROM_TYPE, **rest: Any) -> T:

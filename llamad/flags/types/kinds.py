@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
@@ -37,9 +38,9 @@ class Kind(msgspec.Struct, Generic[T_co], frozen=True):
     # Replaces the message of read(), which may quote the value, if the value is a secret.
     secret_error: ClassVar[str] = "the value is empty or has an empty entry"
 
+    @abstractmethod
     def read(self, text: str) -> T_co:
         """Return the value of a text; raises ValueError with a message for the user."""
-        raise NotImplementedError
 
     def write(self, value: Any) -> str:
         """Return a text that `read` turns into an equal value."""
