@@ -208,12 +208,12 @@ def test_loading_and_unloading_while_others_decode(client: Client) -> None:
     plain, fixed = text(client, "base"), text(client, "base:fixed")
     assert load(client, "style", "first.gguf").status == 200
     style = text(client, "base:style")
-    found: list[str] = []
+    texts: list[str] = []
     ended = threading.Event()
 
     def run(model: str) -> None:
         while not ended.is_set():
-            found.append(text(client, model, cache_prompt=False))
+            texts.append(text(client, model, cache_prompt=False))
 
     threads = [threading.Thread(target=run, args=(model,)) for model in ("base", "base:fixed")]
     for thread in threads:
@@ -225,7 +225,7 @@ def test_loading_and_unloading_while_others_decode(client: Client) -> None:
     ended.set()
     for thread in threads:
         thread.join()
-    assert set(found) == {plain, fixed}
+    assert set(texts) == {plain, fixed}
 
 
 def test_a_state_is_served_only_while_its_adapter_is_there(client: Client) -> None:
@@ -270,8 +270,8 @@ def test_embeddings_have_them_too(folder: Folder) -> None:
             return client.post("/v1/embeddings", {"input": PROMPT, "model": model})
 
         def values(model: str) -> list[float]:
-            found: list[float] = vector(model).json["data"][0]["embedding"]
-            return found
+            embedding: list[float] = vector(model).json["data"][0]["embedding"]
+            return embedding
 
         assert load(live.client, "style", "first.gguf").status == 401
         plain = values("base")

@@ -70,8 +70,8 @@ def scales(*pairs: tuple[int, float]) -> list[dict[str, Any]]:
 
 def probabilities(client: Client, **more: Any) -> dict[int, float]:
     body = {"prompt": PROMPT, "n_predict": 1, "temperature": 0.0, "n_probs": 40, **more}
-    found = client.post("/completion", body).json["completion_probabilities"][0]["top_logprobs"]
-    return {one["id"]: one["logprob"] for one in found}
+    logprobs = client.post("/completion", body).json["completion_probabilities"][0]["top_logprobs"]
+    return {one["id"]: one["logprob"] for one in logprobs}
 
 
 def test_the_list_says_what_is_loaded(server: Client, files: Files) -> None:
@@ -89,10 +89,10 @@ def test_logits_are_those_of_merged_weights(
     merged = files.merged(*((SEEDS[number], scale) for number, scale in adapters))
     with Live(*FLAGS, model=merged) as live:
         wanted = probabilities(live.client)
-    found = probabilities(server, lora=scales(*adapters))
-    shared = wanted.keys() & found.keys()
+    top = probabilities(server, lora=scales(*adapters))
+    shared = wanted.keys() & top.keys()
     assert len(shared) > 30
-    assert np.allclose([found[one] for one in shared], [wanted[one] for one in shared], atol=1e-2)
+    assert np.allclose([top[one] for one in shared], [wanted[one] for one in shared], atol=1e-2)
     plain = probabilities(server)
     assert any(abs(plain.get(one, -99) - wanted[one]) > 0.1 for one in wanted)
 
@@ -155,18 +155,18 @@ def test_an_adapter_is_a_model(server: Client) -> None:
 def test_each_of_eight_streams_has_the_text_of_its_set_alone(server: Client) -> None:
     sets = [(), ((0, 1.0),), ((1, 1.0),), ((0, 0.5), (2, 0.5))]
     alone = [text(server, lora=scales(*one) or scales((0, 0.0)), n_predict=60) for one in sets]
-    found: list[str] = [""] * 8
+    texts: list[str] = [""] * 8
 
     def run(i: int) -> None:
         wanted = scales(*sets[i % 4]) or scales((0, 0.0))
-        found[i] = text(server, lora=wanted, n_predict=60, cache_prompt=False)
+        texts[i] = text(server, lora=wanted, n_predict=60, cache_prompt=False)
 
     threads = [threading.Thread(target=run, args=(i,)) for i in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == alone * 2
+    assert texts == alone * 2
 
 
 def test_prefixes_are_kept_apart(server: Client) -> None:
@@ -243,8 +243,8 @@ def test_embeddings_have_adapters_too(files: Files) -> None:
         def vector(**more: Any) -> list[float]:
             answer = live.client.post("/v1/embeddings", {"input": PROMPT, **more})
             assert answer.status == 200, answer.body
-            found: list[float] = answer.json["data"][0]["embedding"]
-            return found
+            embedding: list[float] = answer.json["data"][0]["embedding"]
+            return embedding
 
         everybody, plain = vector(), vector(lora=scales((0, 0.0)))
         assert not np.allclose(everybody, plain, atol=1e-3)

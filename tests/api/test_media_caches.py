@@ -42,15 +42,15 @@ def server(files: tuple[str, str]) -> Iterator[Live]:
 
 
 def children(server: Live, module: str) -> list[int]:
-    found = []
+    pids = []
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
             is_child = f"PPid:\t{server.process.pid}\n" in Path(f"/proc/{name}/status").read_text()
             if is_child and module.encode() in Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0"):
-                found.append(int(name))
+                pids.append(int(name))
         except OSError:
             pass
-    return found
+    return pids
 
 
 @contextmanager
@@ -91,10 +91,10 @@ def test_another_image_in_its_place(server: Live) -> None:
     """Of the same size or not, after the first in the slot."""
     for other in (SAME, TALL):
         first = ask(server, WIDE)
-        found = ask(server, other)
-        assert found["timings"]["cache_n"] < N_BEFORE
-        assert found["content"] != first["content"]
-        assert found["content"] == ask(server, other, cache_prompt=False)["content"]
+        answer = ask(server, other)
+        assert answer["timings"]["cache_n"] < N_BEFORE
+        assert answer["content"] != first["content"]
+        assert answer["content"] == ask(server, other, cache_prompt=False)["content"]
 
 
 def test_an_image_from_the_prompt_cache(server: Live) -> None:

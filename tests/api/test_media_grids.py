@@ -71,9 +71,9 @@ PROMPTS = (
 
 def test_the_text_is_llama_servers(both: tuple[Client, Client]) -> None:
     for options in (GREEDY, DRAWN):
-        found = [[written(one, *prompt, **options) for prompt in PROMPTS] for one in both]
-        assert found[0] == found[1]
-        assert len({tuple(tokens) for tokens, _ in found[0]}) > 2, "images make a difference"
+        texts = [[written(one, *prompt, **options) for prompt in PROMPTS] for one in both]
+        assert texts[0] == texts[1]
+        assert len({tuple(tokens) for tokens, _ in texts[0]}) > 2, "images make a difference"
 
 
 def test_beside_other_slots(both: tuple[Client, Client]) -> None:
@@ -93,19 +93,19 @@ def test_turns_after_an_image(both: tuple[Client, Client]) -> None:
     parts += [
         {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{one}"}} for one in (WIDE, TALL)
     ]
-    found: list[list[Any]] = [[], []]
+    texts: list[list[Any]] = [[], []]
     for i, one in enumerate(both):
         messages: list[dict[str, Any]] = [{"role": "user", "content": parts}]
         for text in ("and now?", "go on", "last"):
             answer = one.post(CHAT, {"messages": messages, **DRAWN, "n_predict": 8, "max_tokens": 8}).json
-            found[i].append((answer["choices"][0]["message"]["content"], answer["usage"]["prompt_tokens"]))
+            texts[i].append((answer["choices"][0]["message"]["content"], answer["usage"]["prompt_tokens"]))
             if len(messages) > 1:
                 assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] > 100
             messages += [
                 {"role": "assistant", "content": f"Answer {text}"},
                 {"role": "user", "content": text},
             ]
-    assert found[0] == found[1]
+    assert texts[0] == texts[1]
 
 
 def test_what_is_counted(both: tuple[Client, Client]) -> None:

@@ -100,14 +100,14 @@ def no_encoder(server: Live) -> Iterator[None]:
 
 def memory(server: Live) -> list[int]:
     """The sizes of files and of decoded files in the front's memory."""
-    folder, found = f"/proc/{server.process.pid}/fd", []
+    folder, sizes = f"/proc/{server.process.pid}/fd", []
     for name in os.listdir(folder):
         try:
             if re.search("memfd:llamad-(decoded|media)", os.readlink(f"{folder}/{name}")):
-                found.append(os.stat(f"{folder}/{name}").st_size)
+                sizes.append(os.stat(f"{folder}/{name}").st_size)
         except OSError:
             pass
-    return found
+    return sizes
 
 
 def send(server: Live, data: bytes) -> socket.socket:

@@ -26,5 +26,5 @@ def test_the_bytes_are_those_of_the_entries(bytes_max, puts):
     cache: FairCache[int] = FairCache(bytes_max)
     for owner, name, n_bytes in puts:
         cache.put(owner, name, n_bytes, n_bytes)
-        found = [cache.find(owner, name) for owner in range(3) for name in range(5)]
-        assert sum(one for one in found if one is not None) == cache.n_bytes <= bytes_max
+        entries = [cache.find(owner, name) for owner in range(3) for name in range(5)]
+        assert sum(one for one in entries if one is not None) == cache.n_bytes <= bytes_max

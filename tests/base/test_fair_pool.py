@@ -79,8 +79,8 @@ def test_everything_ends_and_nothing_is_left(n_threads, works):
         for task, (_, is_cancelled) in zip(tasks, works, strict=True):
             if is_cancelled:
                 task.cancel()
-        found = await asyncio.gather(*tasks, return_exceptions=True)
-        for i, (one, (_, is_cancelled)) in enumerate(zip(found, works, strict=True)):
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        for i, (one, (_, is_cancelled)) in enumerate(zip(results, works, strict=True)):
             assert one == i or (is_cancelled and isinstance(one, asyncio.CancelledError))
         assert await pool.run(9, lambda: "after") == "after"
         pool.close()

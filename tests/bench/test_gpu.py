@@ -95,8 +95,8 @@ def test_a_random_model_is_written_served_and_measured(
     names = [line["key"]["program"] for line in lines]
     assert names == ["llamad", "llama-server", "llama-server", "llamad"]
     for line in (lines[0], lines[3]):
-        found = [(one["tokens"], one["prompt_tokens"], one["prompt_computed"]) for one in line["rounds"]]
-        assert found == [(16, 80, 80)] * 2
+        rounds = [(one["tokens"], one["prompt_tokens"], one["prompt_computed"]) for one in line["rounds"]]
+        assert rounds == [(16, 80, 80)] * 2
 
 
 def test_chats_with_images_are_measured_with_a_random_projector(

@@ -44,9 +44,9 @@ class Words:
 
 
 def learned(kind: str, seed: int = 1, endpoint: str = "/completion", **more: Any) -> Prompts:
-    found = Prompts(kind, seed, endpoint, **more)
-    found.learn(cast(Client, Words()))
-    return found
+    learner = Prompts(kind, seed, endpoint, **more)
+    learner.learn(cast(Client, Words()))
+    return learner
 
 
 class Server:
@@ -102,13 +102,13 @@ def test_prompts_have_the_wanted_number_of_tokens(kind: str, n_tokens: int) -> N
 
 def test_prompts_are_repeatable_and_begin_at_different_places() -> None:
     texts = learned("real")
-    found = [texts.prompt(i, 32) for i in range(500)]
+    made = [texts.prompt(i, 32) for i in range(500)]
     again, other = learned("real"), learned("real", seed=2)
-    assert found == [again.prompt(i, 32) for i in range(500)]
-    assert found != [other.prompt(i, 32) for i in range(500)]
-    assert len(set(found)) > 495
+    assert made == [again.prompt(i, 32) for i in range(500)]
+    assert made != [other.prompt(i, 32) for i in range(500)]
+    assert len(set(made)) > 495
     # All kinds of text occur, and so do other alphabets.
-    whole = " ".join(cast(list[str], found))
+    whole = " ".join(cast(list[str], made))
     assert all(word in whole for word in ("def ", "User:", "river", "は"))
     # There is no end of different ones.
     assert texts.prompt(0, 32) != texts.prompt(20_000, 32)
@@ -116,9 +116,9 @@ def test_prompts_are_repeatable_and_begin_at_different_places() -> None:
 
 def test_ids_begin_differently() -> None:
     texts = Prompts("ids", 1)
-    found = [cast(list[int], texts.prompt(i, 8)) for i in range(300)]
-    assert {len(one) for one in found} == {8}
-    assert len({one[0] for one in found}) == 300
+    made = [cast(list[int], texts.prompt(i, 8)) for i in range(300)]
+    assert {len(one) for one in made} == {8}
+    assert len({one[0] for one in made}) == 300
     assert all(300 <= one < 512 for one in Prompts("ids", 1, ids=range(300, 512)).ids(3, 50))
     with pytest.raises(BenchError, match="takes text"):
         Prompts("ids", 1, prompts.CHAT)
@@ -127,8 +127,8 @@ def test_ids_begin_differently() -> None:
 def test_coined_words_differ_from_text_to_text() -> None:
     known = set(prompts.words())
     texts = learned("made-up")
-    found = [texts.about(i, 64, coined=0.1) for i in range(200)]
-    coined = [word for text in found for word in re.findall("[a-z]+", text) if word not in known]
+    made = [texts.about(i, 64, coined=0.1) for i in range(200)]
+    coined = [word for text in made for word in re.findall("[a-z]+", text) if word not in known]
     assert 0.05 < len(coined) / (200 * 60) < 0.15
     assert len(set(coined)) > 0.9 * len(coined)
 
@@ -210,10 +210,10 @@ def test_results_are_kept_and_a_line_cut_off_is_none(tmp_path: Path) -> None:
     with (tmp_path / "r.jsonl").open("a") as out:
         out.write('{"key": {"half')
     again = results.Results(tmp_path / "r.jsonl")
-    found = again.get(key)
-    assert found is not None
-    assert found[0]["tokens_per_s"] == 2.0
-    assert math.isnan(found[0]["steady_tokens_per_s"])
+    stored = again.get(key)
+    assert stored is not None
+    assert stored[0]["tokens_per_s"] == 2.0
+    assert math.isnan(stored[0]["steady_tokens_per_s"])
     assert again.get(results.key_of(given, "32 streams", LLAMAD)) is None
     assert again.get(results.key_of(given, "8 streams", LLAMA_SERVER)) is None
     given.label = "another state"

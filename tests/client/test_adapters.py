@@ -102,13 +102,13 @@ def test_a_state_of_chosen_scales_is_known_before_they_were_used() -> None:
 )
 def test_an_activated_adapter_begins_at_its_last_invocation(prompt: tuple[int, ...], at: int | None) -> None:
     adapters = of(info(0), info(3, 5, 6))
-    found = adapters.chosen(adapters.uses([(0, 1.0), (3, 1.0)]), ids(*prompt))
+    chosen = adapters.chosen(adapters.uses([(0, 1.0), (3, 1.0)]), ids(*prompt))
     plain = adapters.chosen(adapters.uses([(0, 1.0)]), b"")
     if at is None:
-        assert found == plain
+        assert chosen == plain
     else:
-        assert (found.base, found.n_base, found.n_base_uses) == (plain.number, at, 1)
-        assert found.uses == ((0, 1.0), (3, 1.0))
+        assert (chosen.base, chosen.n_base, chosen.n_base_uses) == (plain.number, at, 1)
+        assert chosen.uses == ((0, 1.0), (3, 1.0))
 
 
 def test_only_one_is_activated() -> None:

@@ -127,8 +127,8 @@ def test_a_replaced_file_brings_its_own_vocabulary(tiny: str, tmp_path: Path) ->
     with Live("-np", "1", "-c", "256", model=str(path)) as server:
 
         def tokens(content: str | list[str]) -> list[int]:
-            found: list[int] = server.client.post("/tokenize", {"content": content}).json["tokens"]
-            return found
+            tokens: list[int] = server.client.post("/tokenize", {"content": content}).json["tokens"]
+            return tokens
 
         before = tokens("a text")
         write_model(tmp_path / "other.gguf", "llama", np.float32)

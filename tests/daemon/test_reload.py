@@ -280,9 +280,9 @@ def subject(server: Live) -> str:
     done = subprocess.run(
         [OPENSSL, "s_client", "-connect", where], input=b"", capture_output=True, timeout=60
     )
-    found = re.search(rb"subject=CN ?= ?(\S+)", done.stdout)
-    assert found is not None, done.stderr
-    return found[1].decode()
+    name = re.search(rb"subject=CN ?= ?(\S+)", done.stdout)
+    assert name is not None, done.stderr
+    return name[1].decode()
 
 
 @needs_openssl

@@ -44,8 +44,8 @@ def test_others_are_served_while_a_template_runs(server, path):
     body = {"messages": [{"role": "user", "content": "slow"}], "max_tokens": 1}
     if path == "/v1/responses":
         body = {"input": "slow", "max_output_tokens": 16}
-    found = []
-    thread = threading.Thread(target=lambda: found.append(server.client.post(path, body)))
+    answers = []
+    thread = threading.Thread(target=lambda: answers.append(server.client.post(path, body)))
     thread.start()
     slowest = 0.0
     while thread.is_alive():
@@ -53,7 +53,7 @@ def test_others_are_served_while_a_template_runs(server, path):
         assert server.client.get("/health").status == 200
         slowest = max(slowest, time.monotonic() - t_start)
     thread.join()
-    assert found[0].status == 200, found[0].body
+    assert answers[0].status == 200, answers[0].body
     assert slowest < DELAY_MAX
 
 

@@ -13,11 +13,11 @@ LOOP = ("wake", "write")
 
 def sums(client) -> dict[str, float]:
     text = client.get("/metrics").body.decode()
-    found = dict(re.findall(r"^llamad:step_(\w+)_seconds_total (\S+)$", text, re.MULTILINE))
-    assert set(found) == {*ENGINE, *LOOP}
+    parts = dict(re.findall(r"^llamad:step_(\w+)_seconds_total (\S+)$", text, re.MULTILINE))
+    assert set(parts) == {*ENGINE, *LOOP}
     for name in ("steps", "wakes"):
-        found[name] = re.search(rf"^llamad:{name}_total (\S+)$", text, re.MULTILINE)[1]
-    return {name: float(value) for name, value in found.items()}
+        parts[name] = re.search(rf"^llamad:{name}_total (\S+)$", text, re.MULTILINE)[1]
+    return {name: float(value) for name, value in parts.items()}
 
 
 @pytest.fixture(scope="module")

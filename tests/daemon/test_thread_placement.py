@@ -23,14 +23,14 @@ def engine_of(server: Live) -> int:
 
 def busy_threads(pid: int) -> dict[str, tuple[int, str]]:
     """Ticks and allowed CPUs of each thread."""
-    found = {}
+    threads = {}
     for task in Path(f"/proc/{pid}/task").iterdir():
         status = (task / "status").read_text()
         cpus = re.search(r"Cpus_allowed_list:\t(.*)", status)
         ticks = (task / "stat").read_text().rpartition(")")[2].split()[11]
         assert cpus is not None
-        found[task.name] = (int(ticks), cpus[1])
-    return found
+        threads[task.name] = (int(ticks), cpus[1])
+    return threads
 
 
 def computing(server: Live, n: int) -> list[str]:

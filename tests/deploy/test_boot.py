@@ -122,8 +122,8 @@ def journal(machine: Machine, unit: str = "llamad.service") -> str:
 
 
 def engine_pids(machine: Machine) -> list[str]:
-    found = machine.run("pgrep", "-f", "llamad[.]engine", check=False)
-    return found.stdout.split()
+    pids = machine.run("pgrep", "-f", "llamad[.]engine", check=False)
+    return pids.stdout.split()
 
 
 class Outcome:

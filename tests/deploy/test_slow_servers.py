@@ -95,9 +95,9 @@ def test_a_client_that_waits_and_leaves_is_noticed(start, slow):
     ],
 )
 def test_silence_of_an_hour_is_allowed(file, setting):
-    found = re.search(rf"^ *{setting} (\d+)([smh]?)\b", (DEPLOY / file).read_text(), re.MULTILINE)
-    assert found is not None
-    assert int(found[1]) * UNITS[found[2]] >= HOUR_SECONDS
+    duration = re.search(rf"^ *{setting} (\d+)([smh]?)\b", (DEPLOY / file).read_text(), re.MULTILINE)
+    assert duration is not None
+    assert int(duration[1]) * UNITS[duration[2]] >= HOUR_SECONDS
 
 
 @pytest.mark.soak

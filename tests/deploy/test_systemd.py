@@ -29,12 +29,12 @@ needs_shellcheck = pytest.mark.skipif(not shutil.which("shellcheck"), reason="th
 
 def directives(name: str) -> dict[str, list[str]]:
     """The values of a unit's keys, in order."""
-    found: dict[str, list[str]] = {}
+    settings: dict[str, list[str]] = {}
     for line in (SYSTEMD / name).read_text(encoding="utf-8").splitlines():
         if line and not line.startswith(("#", "[")):
             key, _, value = line.partition("=")
-            found.setdefault(key, []).append(value)
-    return found
+            settings.setdefault(key, []).append(value)
+    return settings
 
 
 def variables(text: str) -> dict[str, str]:
@@ -151,9 +151,9 @@ def test_the_gpu_drop_in_opens_devices_and_the_others_only_bring_files(name):
 
 @pytest.mark.parametrize("drop_in", ["keys", "tls"])
 def test_llamad_reads_the_credentials(drop_in):
-    found = directives(f"drop-ins/{drop_in}.conf")
-    loaded = {value.split(":")[0] for value in found["LoadCredential"]}
-    environ = dict(pair.split("=") for value in found["Environment"] for pair in value.split())
+    settings = directives(f"drop-ins/{drop_in}.conf")
+    loaded = {value.split(":")[0] for value in settings["LoadCredential"]}
+    environ = dict(pair.split("=") for value in settings["Environment"] for pair in value.split())
     assert {path.removeprefix("%d/") for path in environ.values()} == loaded
     parsed = parse([], environ)
     assert not parsed.warnings

@@ -55,8 +55,8 @@ def has_symbol(path: Path, name: str) -> bool:
 
 def module_file(name: str) -> Path | None:
     stem = name.replace(".", "/")
-    found = (ROOT / f"{stem}.py", ROOT / stem / "__init__.py", ROOT / "ext" / f"{stem}.pyx")
-    return next((path for path in found if path.exists()), None)
+    candidates = (ROOT / f"{stem}.py", ROOT / stem / "__init__.py", ROOT / "ext" / f"{stem}.pyx")
+    return next((path for path in candidates if path.exists()), None)
 
 
 def module_exists(name: str) -> bool:
@@ -95,9 +95,9 @@ def test_links_lead_somewhere(page: Path) -> None:
         if "://" in target:
             continue
         file, _, anchor = target.partition("#")
-        found = (page.parent / file).resolve() if file else page
-        assert found.exists(), target
-        assert not anchor or anchor in anchors(found), target
+        linked = (page.parent / file).resolve() if file else page
+        assert linked.exists(), target
+        assert not anchor or anchor in anchors(linked), target
 
 
 @pytest.mark.parametrize("page", PAGES, ids=ids)

@@ -114,8 +114,8 @@ def test_several_at_once(tiny):
                 *(read.write([[1, *A[i:]], rows(B, b"n" + bytes([i])), C]) for i in range(8))
             )
 
-        found = h.run(together())
-        assert [tokens for tokens, _ in found] == alone
+        texts = h.run(together())
+        assert [tokens for tokens, _ in texts] == alone
 
 
 def test_a_grid_takes_fewer_positions(tiny):

@@ -66,8 +66,8 @@ def run_model(folder: Path, *flags: str) -> tuple[list[bytes], list[list[int]], 
 
         async def write() -> list[list[int]]:
             ids = [list(struct.unpack(f"<{len(prompt) // 4}i", prompt)) for prompt in prompts]
-            found = await asyncio.gather(*[h.write(i, tokens, 8) for i, tokens in enumerate(ids)])
-            return [sink.tokens for sink, _ in found]
+            texts = await asyncio.gather(*[h.write(i, tokens, 8) for i, tokens in enumerate(ids)])
+            return [sink.tokens for sink, _ in texts]
 
         texts = h.run(write())
     return prompts, texts, [json.loads(line) for line in trace.read_text().splitlines()]

@@ -270,11 +270,11 @@ def test_self_extend_presses_positions_together():
     with Harness(Fake(n_ctx=512), n_ctx=512, group_n=4, group_w=32) as h:
         task = h.submit(b"p" * 199, n_predict=57)
         h.wait(task)
-        found = positions(h, task)
-        assert len(found) == 200 + 56
+        held = positions(h, task)
+        assert len(held) == 200 + 56
         # All but the last window and what is not a whole window yet: four tokens to a position.
-        assert found[:224] == [i // 4 for i in range(224)]
-        assert found[224:] == list(range(56, 56 + 32))
+        assert held[:224] == [i // 4 for i in range(224)]
+        assert held[224:] == list(range(56, 56 + 32))
 
 
 def test_self_extend_with_a_factor_of_one_changes_nothing():

@@ -132,37 +132,37 @@ def test_requests(server):
 
 def test_openai(server):
     printed = run(server, "with_openai.py")
-    found = re.fullmatch(
+    match = re.fullmatch(
         r"(.+)\n\[(\d+) tokens in the prompt, (\d+) of them still in the cache\]\n", printed, re.S
     )
-    assert found is not None
-    assert len(found[1].split("\n")) >= 2
-    assert 0 < int(found[3]) < int(found[2])
+    assert match is not None
+    assert len(match[1].split("\n")) >= 2
+    assert 0 < int(match[3]) < int(match[2])
 
 
 def test_anthropic(server):
     printed = run(server, "with_anthropic.py")
-    found = re.fullmatch(r"(.+)\n\[(\d+) tokens in, (\d+) out\]\n", printed, re.S)
-    assert found is not None
-    assert int(found[2]) > 10
-    assert 0 < int(found[3]) <= 64
+    match = re.fullmatch(r"(.+)\n\[(\d+) tokens in, (\d+) out\]\n", printed, re.S)
+    assert match is not None
+    assert int(match[2]) > 10
+    assert 0 < int(match[3]) <= 64
 
 
 def test_tool_use(server):
     printed = run(server, "tool_use.py")
-    found = re.match(
+    match = re.match(
         r"call: get_temperature\({'city': '(\w+)', 'unit': '(\w+)'}\) -> (\d+)\nanswer: .+", printed
     )
-    assert found is not None, printed
-    assert (found[1], found[2], found[3]) == ("Paris", "celsius", "21")
+    assert match is not None, printed
+    assert (match[1], match[2], match[3]) == ("Paris", "celsius", "21")
 
 
 def test_json_schema(server):
     printed = run(server, "json_schema.py")
-    found = re.fullmatch(r"(.{1,40}), born (\d{4}): (.+)\n", printed)
-    assert found is not None, printed
-    assert "Ada" in found[1]
-    assert set(found[3].split(", ")) <= {"mathematician", "painter", "writer"}
+    match = re.fullmatch(r"(.{1,40}), born (\d{4}): (.+)\n", printed)
+    assert match is not None, printed
+    assert "Ada" in match[1]
+    assert set(match[3].split(", ")) <= {"mathematician", "painter", "writer"}
 
 
 def test_sessions(server):

@@ -59,8 +59,8 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     made = subprocess.run(
         [sys.executable, "-c", READ], env=environ, cwd=copy, check=True, capture_output=True
     )
-    found: dict[str, Any] = json.loads(made.stdout)
-    return found
+    said: dict[str, Any] = json.loads(made.stdout)
+    return said
 
 
 def test_it_sets_its_field(seen: dict[str, Any]) -> None:

@@ -51,8 +51,8 @@ def test_documented_commands(line: str) -> None:
 
 
 def test_contract_defaults() -> None:
-    found = settings("")
-    daemon, model = found.daemon, found.model
+    defaults = settings("")
+    daemon, model = defaults.daemon, defaults.model
     options = model.options
     assert (options.temperature, options.top_k, options.top_p, options.min_p) == (0.8, 40, 0.95, 0.05)
     assert (options.repeat_penalty, options.repeat_last_n, options.dry_penalty_last_n) == (1.0, 64, -1)
@@ -105,8 +105,8 @@ def test_underscores_in_long_names() -> None:
 
 
 def test_negative_numbers_are_values() -> None:
-    found = settings("-n -2 --seed -1 --keep -1 --top-n-sigma -1.5 --yarn-ext-factor -1").model.options
-    assert (found.n_predict, found.seed, found.n_keep, found.top_n_sigma) == (-2, -1, -1, -1.5)
+    options = settings("-n -2 --seed -1 --keep -1 --top-n-sigma -1.5 --yarn-ext-factor -1").model.options
+    assert (options.n_predict, options.seed, options.n_keep, options.top_n_sigma) == (-2, -1, -1, -1.5)
 
 
 def test_last_wins() -> None:

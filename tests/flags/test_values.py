@@ -100,8 +100,8 @@ def test_lists() -> None:
 
 
 def test_names_and_tags() -> None:
-    found = settings("-a one,two --alias three --tags a,b")
-    assert (found.model.alias, found.model.aliases, found.model.tags) == (
+    parsed = settings("-a one,two --alias three --tags a,b")
+    assert (parsed.model.alias, parsed.model.aliases, parsed.model.tags) == (
         "one",
         ("one", "two", "three"),
         ("a", "b"),
@@ -155,8 +155,8 @@ def test_unescape() -> None:
 
 
 def test_logit_bias() -> None:
-    found = settings("-l 15043+1 --logit-bias 7-0.5 -l 2-inf").model.options.logit_bias
-    assert found == (LogitBias(15043, 1.0), LogitBias(7, -0.5), LogitBias(2, -math.inf))
+    biases = settings("-l 15043+1 --logit-bias 7-0.5 -l 2-inf").model.options.logit_bias
+    assert biases == (LogitBias(15043, 1.0), LogitBias(7, -0.5), LogitBias(2, -math.inf))
 
 
 def test_override_kv() -> None:
@@ -179,8 +179,8 @@ def test_override_kv_fits_llama_cpps_record() -> None:
 
 
 def test_override_tensor() -> None:
-    found = settings("-ot ffn_.*_exps=CPU,token_embd=CUDA0 --override-tensor a=b=c").model.override_tensor
-    assert found == (
+    placements = settings("-ot ffn_.*_exps=CPU,token_embd=CUDA0 --override-tensor a=b=c").model.override_tensor
+    assert placements == (
         Placement("ffn_.*_exps", "CPU"),
         Placement("token_embd", "CUDA0"),
         Placement("a", "b=c"),
@@ -190,8 +190,8 @@ def test_override_tensor() -> None:
 
 
 def test_sampler_spellings() -> None:
-    found = settings("--samplers penalties;typical_p;Top-K;topp;temp;nucleus;tfs").model.options.samplers
-    assert found == ("penalties", "typ_p", "top_k", "top_p", "temperature", "top_p", "tfs_z")
+    samplers = settings("--samplers penalties;typical_p;Top-K;topp;temp;nucleus;tfs").model.options.samplers
+    assert samplers == ("penalties", "typ_p", "top_k", "top_p", "temperature", "top_p", "tfs_z")
     assert settings("--sampling-seq kfypmt").model.options.samplers == (
         "top_k",
         "tfs_z",

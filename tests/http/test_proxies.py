@@ -28,9 +28,9 @@ TCP6 = bytes.fromhex("20010db8" + "00" * 11 + "07" + "00" * 16) + b"\x15\xb3\x00
 
 
 def proxied(*networks: str, speaks_first: bool = False, peer: Any = ("127.0.0.1", 9)) -> Proxied:
-    found = Proxies(networks or TRUSTED, speaks_first).meet(peer)
-    assert found is not None
-    return found
+    connection = Proxies(networks or TRUSTED, speaks_first).meet(peer)
+    assert connection is not None
+    return connection
 
 
 @pytest.mark.parametrize(
@@ -73,10 +73,10 @@ def test_the_client_is_the_first_that_is_no_trusted_proxy(headers: dict[str, str
 @given(st.text(alphabet='0123456789abcdef:.,[]"%; for=\t\x00', max_size=80))
 def test_no_header_breaks_it_or_forges_a_log_line(text: str) -> None:
     for name in ("x-forwarded-for", "forwarded"):
-        found = proxied().client({name: text})
-        assert found.isascii()
-        assert found.isprintable()
-        assert " " not in found
+        client = proxied().client({name: text})
+        assert client.isascii()
+        assert client.isprintable()
+        assert " " not in client
 
 
 def test_who_is_trusted() -> None:

@@ -202,9 +202,9 @@ def test_a_client_may_not_renegotiate(server: Any) -> None:
 
 
 def subject(port: int, authority: Authority) -> str:
-    found = re.search(r"subject=CN ?= ?(\S+)", s_client(port, "-CAfile", authority.root))
-    assert found is not None
-    return found[1]
+    name = re.search(r"subject=CN ?= ?(\S+)", s_client(port, "-CAfile", authority.root))
+    assert name is not None
+    return name[1]
 
 
 def test_a_new_certificate_is_for_new_connections(serve: Any, authority: Authority) -> None:

@@ -18,8 +18,8 @@ PAGE = (".css", ".html", ".js")
 
 
 def files(*endings: str) -> list[Path]:
-    found = (path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.suffix in endings)
-    return sorted(found)
+    paths = (path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.suffix in endings)
+    return sorted(paths)
 
 
 def test_llamad_itself_has_few_modules() -> None:
@@ -115,6 +115,6 @@ def test_the_readers_find_functions_and_their_ends() -> None:
 
 @pytest.mark.parametrize(("ending", "n_least"), [(".py", 8000), (".pyx", 1000), (".cpp", 400), (".hpp", 40)])
 def test_the_readers_find_the_functions_of_this_checkout(ending: str, n_least: int) -> None:
-    found = [one for path in files(ending) for one in READERS[ending](path.read_text(encoding="utf-8"))]
-    assert len(found) >= n_least
-    assert not any(one.name in ("if", "for", "while", "switch") for one in found)
+    functions = [one for path in files(ending) for one in READERS[ending](path.read_text(encoding="utf-8"))]
+    assert len(functions) >= n_least
+    assert not any(one.name in ("if", "for", "while", "switch") for one in functions)

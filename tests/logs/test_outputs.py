@@ -65,9 +65,9 @@ def test_access_lines_are_what_logging_would_write_in_one_write(pipe, monkeypatc
     write_all(access_log(Output(pipe[1], formatter)))
     made = [formatter.format(record(line, name=ACCESS_NAME)) for line in LINES]
     stamp = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} ")
-    found = written(pipe[0]).splitlines()
-    assert [bool(stamp.match(line)) for line in found] == [timestamps] * 2
-    assert [stamp.sub("", line) for line in found] == [stamp.sub("", line) for line in made]
+    lines = written(pipe[0]).splitlines()
+    assert [bool(stamp.match(line)) for line in lines] == [timestamps] * 2
+    assert [stamp.sub("", line) for line in lines] == [stamp.sub("", line) for line in made]
     assert len(writes) == 1
 
 
@@ -149,9 +149,9 @@ def test_a_file_is_found_from_another_folder(tmp_path, monkeypatch):
 
 
 def test_the_journals_stream_is_known_by_its_numbers(pipe):
-    found = os.fstat(pipe[1])
-    assert is_journal(pipe[1], {"JOURNAL_STREAM": f"{found.st_dev}:{found.st_ino}"})
-    assert not is_journal(pipe[1], {"JOURNAL_STREAM": f"{found.st_dev}:{found.st_ino + 1}"})
+    status = os.fstat(pipe[1])
+    assert is_journal(pipe[1], {"JOURNAL_STREAM": f"{status.st_dev}:{status.st_ino}"})
+    assert not is_journal(pipe[1], {"JOURNAL_STREAM": f"{status.st_dev}:{status.st_ino + 1}"})
     assert not is_journal(pipe[1], {})
     assert not is_journal(-1, {"JOURNAL_STREAM": "1:1"})
 

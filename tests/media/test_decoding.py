@@ -64,10 +64,10 @@ async def _closed(decoders):
     ],
 )
 def test_images(decode, data, is_exact):
-    answer, found = decode(data)
+    answer, decoded = decode(data)
     assert answer == Pixels(100, 50)
-    assert len(found) == 100 * 50 * 3
-    assert not is_exact or found == pixels(1).tobytes()
+    assert len(decoded) == 100 * 50 * 3
+    assert not is_exact or decoded == pixels(1).tobytes()
 
 
 def test_deep_images_keep_their_upper_bits(decode):
@@ -78,9 +78,9 @@ def test_deep_images_keep_their_upper_bits(decode):
     deep = np.arange(16, dtype=np.uint16).reshape(4, 4) * 4096
     out = BytesIO()
     Image.fromarray(deep).save(out, "PNG")
-    answer, found = decode(out.getvalue())
+    answer, decoded = decode(out.getvalue())
     assert answer == Pixels(4, 4)
-    assert np.array_equal(np.frombuffer(found, np.uint8).reshape(4, 4, 3)[..., 0], deep >> 8)
+    assert np.array_equal(np.frombuffer(decoded, np.uint8).reshape(4, 4, 3)[..., 0], deep >> 8)
 
 
 @pytest.mark.parametrize(
@@ -117,10 +117,10 @@ def test_a_limit_of_pixels(decode):
 @pytest.mark.parametrize("kind", ["WAV", "FLAC", "MP3"])
 @pytest.mark.parametrize(("rate", "channels"), [(16_000, 1), (44_100, 2)])
 def test_sounds(decode, kind, rate, channels):
-    answer, found = decode(sound(kind=kind, rate=rate, n=rate, channels=channels), is_sound=True)
+    answer, samples = decode(sound(kind=kind, rate=rate, n=rate, channels=channels), is_sound=True)
     assert isinstance(answer, Samples)
     assert abs(answer.n_samples - RATE) <= (0 if kind != "MP3" else 3000)
-    assert len(found) == 4 * answer.n_samples
+    assert len(samples) == 4 * answer.n_samples
 
 
 @pytest.mark.parametrize("kind", ["FLAC", "MP3"])
@@ -131,9 +131,9 @@ def test_a_tag_before_a_sound_is_skipped(decode, kind, tag):
 
 
 def test_a_sound_at_the_right_rate_is_as_it_was(decode):
-    _, found = decode(sound(), is_sound=True)
+    _, samples = decode(sound(), is_sound=True)
     expected = (np.random.default_rng(1).standard_normal((16_000, 1)) * 0.1)[:, 0]
-    assert np.abs(np.frombuffer(found, np.float32) - expected).max() < 1 / 32768
+    assert np.abs(np.frombuffer(samples, np.float32) - expected).max() < 1 / 32768
 
 
 @pytest.mark.parametrize(

@@ -56,8 +56,8 @@ def test_rows_and_text_are_as_numpy_has_them(llama, tmp_path, kind, data):
     projector = write_projector(tmp_path / "projector.gguf", kind, N_EMBD)
     encoding = asyncio.run(read(llama, projector, data, is_sound=kind == "gemma4ua"))
     wanted = expected(kind, projector)
-    found = np.frombuffer(memoryview(encoding.rows), np.float32, wanted.size).reshape(wanted.shape)
-    assert np.allclose(found, wanted, atol=ROWS_WITHIN)
+    rows = np.frombuffer(memoryview(encoding.rows), np.float32, wanted.size).reshape(wanted.shape)
+    assert np.allclose(rows, wanted, atol=ROWS_WITHIN)
     with Live("--mmproj", projector, "-np", "1", "-c", "1024", "--no-warmup", *EXACT, model=llama) as server:
         texts = ["Look:", " and tell"]
         tokens = [np.array(server.client.post("/tokenize", {"content": one}).json["tokens"]) for one in texts]
@@ -67,7 +67,7 @@ def test_rows_and_text_are_as_numpy_has_them(llama, tmp_path, kind, data):
         }
         body = {"prompt": prompt, "n_predict": 1, "n_probs": 20, "temperature": 0.0}
         answer = server.client.post("/completion", body).json
-    around = [np.array(piece.tokens) if piece.tokens else found for piece in encoding.pieces]
+    around = [np.array(piece.tokens) if piece.tokens else rows for piece in encoding.pieces]
     reference = media_reference.logprobs(llama, [np.array([1]), tokens[0], *around, tokens[1]])
     top = answer["completion_probabilities"][0]["top_logprobs"]
     assert [one["id"] for one in top[:3]] == [int(one) for one in np.argsort(-reference)[:3]]

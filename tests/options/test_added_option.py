@@ -78,8 +78,8 @@ def fields(path: str, struct: str) -> list[str]:
 def spelled_in(name: str) -> set[str]:
     files = [path for top in ("llamad", "ext") for path in (ROOT / top).rglob("*")]
     sources = [path for path in files if path.suffix in (".py", ".pyi", ".pyx", ".pxd", ".h", ".cpp")]
-    found = re.compile(rf"\b{name}\b")
-    return {str(path.relative_to(ROOT)) for path in sources if found.search(path.read_text(encoding="utf-8"))}
+    spelled = re.compile(rf"\b{name}\b")
+    return {str(path.relative_to(ROOT)) for path in sources if spelled.search(path.read_text(encoding="utf-8"))}
 
 
 def test_the_engines_options_are_those_of_the_table():

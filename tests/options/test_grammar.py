@@ -257,10 +257,10 @@ def test_a_bad_grammar_is_told_by_line_and_column(bigram, grammar, line, column,
     message = bigram.refused({"prompt": "a", "grammar": grammar}, "Failed to parse grammar", '"grammar"')[
         "message"
     ]
-    found = re.fullmatch(r'Failed to parse grammar \("grammar"\): line (\d+), column (\d+): (.+)', message)
-    assert found, message
-    assert (int(found[1]), int(found[2])) == (line, column), message
-    assert reason in found[3]
+    complaint = re.fullmatch(r'Failed to parse grammar \("grammar"\): line (\d+), column (\d+): (.+)', message)
+    assert complaint, message
+    assert (int(complaint[1]), int(complaint[2])) == (line, column), message
+    assert reason in complaint[3]
 
 
 @pytest.mark.parametrize("value", [5, True, ["root"], {"root": "a"}], ids=str)

@@ -259,8 +259,8 @@ def test_a_body_that_nests_too_deep_is_refused(bigram, n_levels):
 
 def children(server):
     """The daemon's child processes beside its engine, whichever of its threads started them."""
-    found = Path(f"/proc/{server.process.pid}/task").glob("*/children")
-    pids = [int(pid) for one in found for pid in one.read_text().split()]
+    listings = Path(f"/proc/{server.process.pid}/task").glob("*/children")
+    pids = [int(pid) for one in listings for pid in one.read_text().split()]
     return [pid for pid in pids if b"llamad.engine" not in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 

@@ -135,8 +135,8 @@ def test_t_max_predict_ms_ends_an_answer_that_has_a_line(bigram):
 
 def test_what_the_answer_tells_is_up_to_the_request(bigram):
     assert bigram.ask("a", n_predict=3)["tokens"] == []
-    found = bigram.ask("a", n_predict=3, temperature=0, return_tokens=True)
-    assert found["tokens"] == tokens("aaa")
+    answer = bigram.ask("a", n_predict=3, temperature=0, return_tokens=True)
+    assert answer["tokens"] == tokens("aaa")
     path = "generation_settings/n_predict"
     assert bigram.ask("a", n_predict=3, response_fields=["stop", path, "no/such"]) == {"stop": True, path: 3}
     body = {"prompt": "a", "n_predict": 3, "stream": True}

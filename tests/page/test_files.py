@@ -51,10 +51,10 @@ def test_every_script_and_style_is_used():
     while waiting:
         path = waiting.pop()
         for target in re.findall(r"from \"([^\"]+)\"", path.read_text()):
-            found = (path.parent / target).resolve()
-            if found not in reached:
-                reached.add(found)
-                waiting.append(found)
+            linked = (path.parent / target).resolve()
+            if linked not in reached:
+                reached.add(linked)
+                waiting.append(linked)
     assert {name(path) for path in FILES} - {name(path) for path in reached} == {
         "index.html",
         "completion.js",

@@ -24,10 +24,10 @@ def complaint(*endpoints: str) -> WorkerError:
 
 def test_a_worker_tells_of_its_devices() -> None:
     with Pretender(worker(n_devices=2)) as one:
-        found = asyncio.run(probe(one.endpoint))
-        assert found.devices == [(1 << 30, 2 << 30)] * 2
-        assert found.version == (*VERSION, 0)
-        assert found.text() == f"{one.endpoint} (protocol {MAJOR}.{MINOR}.0) has 2 devices: " + ", ".join(
+        probed = asyncio.run(probe(one.endpoint))
+        assert probed.devices == [(1 << 30, 2 << 30)] * 2
+        assert probed.version == (*VERSION, 0)
+        assert probed.text() == f"{one.endpoint} (protocol {MAJOR}.{MINOR}.0) has 2 devices: " + ", ".join(
             ["1024 of 2048 MiB free"] * 2
         )
 

@@ -66,8 +66,8 @@ def text(server: Live, prompt: str = "Once upon a time", **options: Any) -> str:
 
 
 def vector(server: Live, words: str) -> list[float]:
-    found: list[float] = server.client.post("/v1/embeddings", {"input": words}).json["data"][0]["embedding"]
-    return found
+    embedding: list[float] = server.client.post("/v1/embeddings", {"input": words}).json["data"][0]["embedding"]
+    return embedding
 
 
 def unavailable(server: Live, endpoint: str) -> dict[str, Any]:
@@ -78,8 +78,8 @@ def unavailable(server: Live, endpoint: str) -> dict[str, Any]:
         is_told = answer.status == 503 and f"RPC worker {endpoint}: " in answer.json["error"]["message"]
         return answer.json if is_told else None
 
-    found: dict[str, Any] = until(told, "nobody says which worker is missing")
-    return found
+    error: dict[str, Any] = until(told, "nobody says which worker is missing")
+    return error
 
 
 # Answers.
@@ -112,9 +112,9 @@ def test_embeddings_beside_texts_change_neither(server: Live, alone: Live) -> No
 
     def embed() -> None:
         while not is_over.is_set():
-            found = vector(server, "beside it")
-            if found != pytest.approx(wanted, abs=NEAR):
-                wrong.append(found)
+            embedding = vector(server, "beside it")
+            if embedding != pytest.approx(wanted, abs=NEAR):
+                wrong.append(embedding)
 
     threads = [threading.Thread(target=embed) for _ in range(2)]
     for thread in threads:

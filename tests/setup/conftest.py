@@ -27,6 +27,6 @@ def tree(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def real_cxx() -> str:
-    found = shutil.which("c++")
-    assert found, "the tests need a C++ compiler, as the program does"
-    return found
+    compiler = shutil.which("c++")
+    assert compiler, "the tests need a C++ compiler, as the program does"
+    return compiler

@@ -64,15 +64,15 @@ def last(stage: list[tuple[str, str]], name: str) -> str:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_stage_starts_from_an_image_or_an_earlier_stage(variant):
-    found = stages(variant)
-    assert list(found)[-1] == "llamad"  # what is built without --target
-    for stage in found.values():
+    names = stages(variant)
+    assert list(names)[-1] == "llamad"  # what is built without --target
+    for stage in names.values():
         assert stage[0][0] == "FROM"
         assert re.fullmatch(r"(python|nvidia/cuda):[0-9][\w.-]+", stage[0][1]), stage[0]
-    used = {name for name in re.findall(r"from=(\w+)", str(found))}
+    used = {name for name in re.findall(r"from=(\w+)", str(names))}
     assert used == {"build"}
     is_cuda = variant == "cuda"
-    assert ("devel" in found["build"][0][1], "runtime" in found["llamad"][0][1]) == (is_cuda, is_cuda)
+    assert ("devel" in names["build"][0][1], "runtime" in names["llamad"][0][1]) == (is_cuda, is_cuda)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

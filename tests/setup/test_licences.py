@@ -10,9 +10,9 @@ from tiny_llama_cpp import CHECKOUT
 
 def test_the_package_has_the_licence_of_all_that_its_libraries_hold() -> None:
     folder = CHECKOUT / "llamad" / "lib" / "licenses"
-    found = {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()}
+    texts = {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()}
 
-    assert set(found) == {
+    assert set(texts) == {
         "llama.cpp-and-ggml.txt",
         "llamafile-sgemm.txt",
         "YaRN.txt",
@@ -22,11 +22,11 @@ def test_the_package_has_the_licence_of_all_that_its_libraries_hold() -> None:
         "rotate-bits.txt",
     }
     permission = "Permission is hereby granted, free of charge"
-    with_permission = {name for name, text in found.items() if permission in text}
-    assert with_permission == set(found) - {"sha256.txt", "YaRN.txt"}
-    assert "Public domain" in found["sha256.txt"]
-    assert "Copyright (c) 2023 Jeffrey Quesnelle and Bowen Peng" in found["YaRN.txt"]
-    assert not any("*/" in text or "\n//" in text or "#include" in text for text in found.values())
+    with_permission = {name for name, text in texts.items() if permission in text}
+    assert with_permission == set(texts) - {"sha256.txt", "YaRN.txt"}
+    assert "Public domain" in texts["sha256.txt"]
+    assert "Copyright (c) 2023 Jeffrey Quesnelle and Bowen Peng" in texts["YaRN.txt"]
+    assert not any("*/" in text or "\n//" in text or "#include" in text for text in texts.values())
 
 
 def test_the_package_has_its_own_licence() -> None:

@@ -24,10 +24,10 @@ def asan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 
 def test_the_engine_runs_over_the_fake() -> None:
-    found = sanitize.over_the_fake()
+    names = sanitize.over_the_fake()
 
-    assert any("scheduler" in name for name in found)
-    assert all((CHECKOUT / name).is_file() for name in found)
+    assert any("scheduler" in name for name in names)
+    assert all((CHECKOUT / name).is_file() for name in names)
 
 
 def test_the_modules_come_before_the_checkouts(asan: dict[str, str], tmp_path: Path) -> None:
@@ -40,8 +40,8 @@ def test_the_modules_come_before_the_checkouts(asan: dict[str, str], tmp_path: P
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=CHECKOUT
     ).stdout
 
-    found = [Path(line).parent for line in shown.splitlines()]
-    assert found == [CHECKOUT / "bench", tmp_path / "package/llamad/base"]
+    folders = [Path(line).parent for line in shown.splitlines()]
+    assert folders == [CHECKOUT / "bench", tmp_path / "package/llamad/base"]
 
 
 def test_a_child_that_bounds_its_memory_can_run(asan: dict[str, str]) -> None:

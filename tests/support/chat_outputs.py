@@ -41,22 +41,22 @@ TOOLS = [
 
 
 def joined(deltas: Iterable[Delta]) -> Parsed:
-    found = Parsed()
+    parsed = Parsed()
     for delta in deltas:
         match delta.kind:
             case "content":
-                found.content += delta.text
+                parsed.content += delta.text
             case "reasoning":
-                found.reasoning += delta.text
+                parsed.reasoning += delta.text
             case "tool_begin":
-                assert delta.index == len(found.calls)
+                assert delta.index == len(parsed.calls)
                 assert delta.text == ""
-                found.calls.append(Call(delta.name, id=delta.id))
+                parsed.calls.append(Call(delta.name, id=delta.id))
             case _:
-                assert delta.index == len(found.calls) - 1
-                found.calls[-1].arguments += delta.text
+                assert delta.index == len(parsed.calls) - 1
+                parsed.calls[-1].arguments += delta.text
         assert delta.text or delta.kind == "tool_begin", "an empty delta"
-    return found
+    return parsed
 
 
 def parse(format: Format, pieces: Iterable[str], **options: Any) -> Parsed:

@@ -28,13 +28,13 @@ def folder(module: str) -> str:
 
 def modules(root: Path = ROOT) -> dict[str, list[Path]]:
     """Every module of the package with its files: what Python, Cython and the stubs say of it."""
-    found: dict[str, list[Path]] = {}
+    files: dict[str, list[Path]] = {}
     for base in (root, root / "ext"):
         for path in sorted((base / "llamad").rglob("*")):
             if path.suffix in SUFFIXES:
                 parts = path.relative_to(base).with_suffix("").parts
-                found.setdefault(".".join(parts), []).append(path)
-    return found
+                files.setdefault(".".join(parts), []).append(path)
+    return files
 
 
 def _names(text: str) -> list[str]:
@@ -42,13 +42,13 @@ def _names(text: str) -> list[str]:
 
 
 def _targets(text: str, known: set[str]) -> set[str]:
-    found = {name for names in _PLAIN.findall(text) for name in _names(names)}
+    imported = {name for names in _PLAIN.findall(text) for name in _names(names)}
     for package, names in _FROM.findall(text):
         for name in _names(names):
             # A module of the package, or a name that the module or the package's __init__ defines.
             inner = f"{package}.{name}"
-            found.add(inner if inner in known else package)
-    return {name if name in known else f"{name}.__init__" for name in found} & known
+            imported.add(inner if inner in known else package)
+    return {name if name in known else f"{name}.__init__" for name in imported} & known
 
 
 def arrows(root: Path = ROOT) -> set[Arrow]:
@@ -69,7 +69,7 @@ def circles(edges: set[tuple[str, str]]) -> list[list[str]]:
         reach.setdefault(a, set()).add(b)
         reach.setdefault(b, set())
     order, at, low, stack = [0], {}, {}, []
-    found: list[list[str]] = []
+    loops: list[list[str]] = []
 
     def visit(name: str) -> None:
         at[name] = low[name] = order[0]
@@ -88,9 +88,9 @@ def circles(edges: set[tuple[str, str]]) -> list[list[str]]:
                 if group[-1] == name:
                     break
             if len(group) > 1:
-                found.append(sorted(group))
+                loops.append(sorted(group))
 
     for name in reach:
         if name not in at:
             visit(name)
-    return found
+    return loops

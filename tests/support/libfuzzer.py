@@ -68,8 +68,8 @@ class Target:
             pytest.fail("libFuzzer needs clang: apt install clang libclang-rt-14-dev")
         flags = ["-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all"]
         program = self.build(clang, flags, "libfuzzer")
-        found = BUILT / self.name
-        found.mkdir(exist_ok=True)
+        binary = BUILT / self.name
+        binary.mkdir(exist_ok=True)
         limits = [
             f"-max_total_time={n_seconds}",
             "-timeout=10",
@@ -77,7 +77,7 @@ class Target:
             f"-max_len={bytes_max}",
         ]
         done = _run(
-            [str(program), *limits, f"-artifact_prefix={BUILT}/crash-", str(found), str(self.corpus)],
+            [str(program), *limits, f"-artifact_prefix={BUILT}/crash-", str(binary), str(self.corpus)],
             capture_output=True,
         )
         print(done.stderr[-600:])

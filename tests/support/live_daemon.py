@@ -34,10 +34,10 @@ def model_path() -> str:
 def until(condition: Callable[[], Any], what: str = "it did not come") -> Any:
     """What the condition is in the end, if that is true."""
     t_end = time.monotonic() + WAIT_SECONDS
-    while not (found := condition()):
+    while not (result := condition()):
         assert time.monotonic() < t_end, what
         time.sleep(0.01)
-    return found
+    return result
 
 
 def engines(front: int) -> list[int]:
@@ -95,9 +95,9 @@ class Live:
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        found = self.wait_line(r"listening on https?://([^:]+):(\d+)")
+        address = self.wait_line(r"listening on https?://([^:]+):(\d+)")
         context = None if trust is None else ssl.create_default_context(cafile=trust)
-        self.client = Client(found[1], int(found[2]), context=context)
+        self.client = Client(address[1], int(address[2]), context=context)
         if ready:
             self.wait_ready()
 
@@ -114,10 +114,10 @@ class Live:
         n_seen = 0
         while time.monotonic() < t_end:
             while n_seen < len(self.lines):
-                found = re.search(pattern, self.lines[n_seen])
+                match = re.search(pattern, self.lines[n_seen])
                 n_seen += 1
-                if found:
-                    return found
+                if match:
+                    return match
             if self.process.poll() is not None and not self._reader.is_alive() and n_seen == len(self.lines):
                 break
             time.sleep(0.005)
@@ -150,9 +150,9 @@ class Live:
 
     def rss_bytes(self) -> int:
         status = Path(f"/proc/{self.process.pid}/status").read_text()
-        found = re.search(r"VmRSS:\s+(\d+) kB", status)
-        assert found is not None
-        return int(found[1]) * 1024
+        resident = re.search(r"VmRSS:\s+(\d+) kB", status)
+        assert resident is not None
+        return int(resident[1]) * 1024
 
     def __enter__(self) -> Live:
         return self

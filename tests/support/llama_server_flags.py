@@ -82,12 +82,12 @@ def server_flags() -> tuple[ServerFlag, ...]:
 @cache
 def documented_defaults() -> dict[str, str]:
     """The defaults that llama-server's README states in a form that can be typed, by the flag's first name."""
-    found = {}
+    options = {}
     for row in re.findall(r"^\| `(-[^`]*)` \| (.*) \|$", source_text("tools/server/README.md"), re.MULTILINE):
         default = re.search(r"default: ('[^']+'|[\w.;+-]+)(?=[,;.)<]|$| -)", row[1])
         if default is not None:
-            found[row[0].split()[0].rstrip(",")] = default[1].strip("'").rstrip(".;")
-    return found
+            options[row[0].split()[0].rstrip(",")] = default[1].strip("'").rstrip(".;")
+    return options
 
 
 def _read(text: str) -> list[ServerFlag]:

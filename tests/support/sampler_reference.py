@@ -25,9 +25,9 @@ def top_k(row: Row, k: int) -> Row:
 
 
 def top_p(row: Row, p: float, min_keep: int = 0) -> Row:
-    total, found = 0.0, probabilities(row)
+    total, likely = 0.0, probabilities(row)
     for i, (token, _) in enumerate(row):
-        total += found[token]
+        total += likely[token]
         if total >= p and i + 1 >= min_keep:
             return row[: i + 1]
     return row
@@ -38,12 +38,12 @@ def min_p(row: Row, p: float) -> Row:
 
 
 def typical(row: Row, p: float) -> Row:
-    found = probabilities(row)
-    entropy = -sum(q * math.log(q) for q in found.values())
-    order = sorted(row, key=lambda one: abs(-math.log(found[one[0]]) - entropy))
+    likely = probabilities(row)
+    entropy = -sum(q * math.log(q) for q in likely.values())
+    order = sorted(row, key=lambda one: abs(-math.log(likely[one[0]]) - entropy))
     total = 0.0
     for i, (token, _) in enumerate(order):
-        total += found[token]
+        total += likely[token]
         if total > p:
             return order[: i + 1]
     return order
@@ -70,8 +70,8 @@ def top_n_sigma(row: Row, n: float) -> Row:
 
 
 def xtc(row: Row, threshold: float) -> Row:
-    found = probabilities(row)
-    n_likely = sum(found[token] >= threshold for token, _ in row)
+    likely = probabilities(row)
+    n_likely = sum(likely[token] >= threshold for token, _ in row)
     return row[max(0, n_likely - 1) :]
 
 
@@ -86,8 +86,8 @@ def dynamic_temperature(row: Row, t: float, spread: float, exponent: float) -> R
 
 
 def mirostat_2(row: Row, mu: float) -> Row:
-    found = probabilities(row)
-    return [one for one in row if -math.log2(found[one[0]]) <= mu] or row[:1]
+    likely = probabilities(row)
+    return [one for one in row if -math.log2(likely[one[0]]) <= mu] or row[:1]
 
 
 def mirostat_1(row: Row, mu: float, m: int = 100) -> Row:

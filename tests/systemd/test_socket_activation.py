@@ -31,12 +31,12 @@ ASK = {"prompt": "Once upon a time", "n_predict": 3, "ignore_eos": True}
 
 def sockets_of(pid: int) -> set[int]:
     """Inodes of its sockets."""
-    found = set()
+    inodes = set()
     for name in os.listdir(f"/proc/{pid}/fd"):
         with contextlib.suppress(OSError):
             target = os.readlink(f"/proc/{pid}/fd/{name}")
-            found.add(int(target[8:-1]) if target.startswith("socket:[") else -1)
-    return found
+            inodes.add(int(target[8:-1]) if target.startswith("socket:[") else -1)
+    return inodes
 
 
 class UnixClient(http.client.HTTPConnection):

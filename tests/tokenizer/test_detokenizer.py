@@ -66,9 +66,9 @@ def test_a_stop_string_at_the_very_end_and_of_the_whole_text():
 def reference(script: bytes, stops: list[bytes]) -> tuple[bytes, int]:
     """The text after each byte is looked at once: the first prefix of the script that holds a stop string ends it."""
     for n in range(1, len(script) + 1):
-        found = [(script[:n].find(stop), i) for i, stop in enumerate(stops) if stop in script[:n]]
-        if found:
-            at, which = min(found)
+        stops_seen = [(script[:n].find(stop), i) for i, stop in enumerate(stops) if stop in script[:n]]
+        if stops_seen:
+            at, which = min(stops_seen)
             return script[:at], which
     return script, -1
 

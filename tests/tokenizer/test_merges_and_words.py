@@ -109,8 +109,8 @@ class Opened:
                     self.words.tokenize(text, add_special, parse_special)
                 continue
             for _ in range(2):  # unknown words, then known ones
-                found = memoryview(self.words.tokenize(text, add_special, parse_special)).cast("i").tolist()
-                assert found == expected, (text, add_special, parse_special)
+                ids = memoryview(self.words.tokenize(text, add_special, parse_special)).cast("i").tolist()
+                assert ids == expected, (text, add_special, parse_special)
 
     def __enter__(self) -> "Opened":
         return self
@@ -253,13 +253,13 @@ def test_a_word_that_no_merges_lead_to(tmp_path):
     """Some tokenizers take it all the same."""
     tokens, _ = vocabulary()
     tokens[40000] = "\u0120qvzzhk"
-    found = []
+    tokenized = []
     for pre in ("smollm", "llama-bpe"):
         changed = {"tokenizer.ggml.pre": pre, "tokenizer.ggml.tokens": tokens}
         with Opened(tiny(tmp_path, tokenizer=changed)) as opened:
             opened.check(b"a qvzzhk, and qvzzhkqvzzhk.")
-            found.append(bytes(opened.words.tokenize(b" qvzzhk", False, True)))
-    assert len(found[0]) > len(found[1]) == 4
+            tokenized.append(bytes(opened.words.tokenize(b" qvzzhk", False, True)))
+    assert len(tokenized[0]) > len(tokenized[1]) == 4
 
 
 @pytest.mark.parametrize("merge", ["Q V", "QV ZZ", "\u0120 QV", "QVQV ."])
@@ -285,8 +285,8 @@ def test_other_names(tmp_path, pre):
 
 
 def vocabulary() -> tuple[list[Any], list[int]]:
-    found = tokenizer_of(model_path())
-    return [*found["tokenizer.ggml.tokens"][0]], [*found["tokenizer.ggml.token_type"][0]]
+    tokenizer = tokenizer_of(model_path())
+    return [*tokenizer["tokenizer.ggml.tokens"][0]], [*tokenizer["tokenizer.ggml.token_type"][0]]
 
 
 def with_token(at: int, text: str | bytes, kind: int) -> dict[str, list]:
@@ -349,14 +349,14 @@ def test_another_model_has_words_of_its_own(tmp_path):
     """The second may lie where the first one lay."""
     tokens, _ = vocabulary()
     the, of = tokens.index("\u0120the"), tokens.index("\u0120of")
-    found = []
+    tokenized = []
     for wanted in ((the, of), (of, the), (the, of)):
         tokens[wanted[0]], tokens[wanted[1]] = "\u0120the", "\u0120of"
         with Opened(tiny(tmp_path, tokenizer={"tokenizer.ggml.tokens": tokens})) as opened:
             assert opened.knows_words
             opened.check(b"much of the rest")
-            found.append(bytes(opened.words.tokenize(b"much of the rest", False, True)))
-    assert found[0] == found[2] != found[1]
+            tokenized.append(bytes(opened.words.tokenize(b"much of the rest", False, True)))
+    assert tokenized[0] == tokenized[2] != tokenized[1]
 
 
 @pytest.mark.parametrize(("bos", "eos"), [(True, False), (False, True), (True, True)])
@@ -383,12 +383,12 @@ def test_threads_have_words_of_their_own(tmp_path):
         expected = [plain(opened.vocab, text, 1000, False, True)[1] for text in texts]
 
         def run(start: int) -> bool:
-            found = (
+            same = (
                 memoryview(opened.words.tokenize(texts[(start + i) % 60], False, True)).cast("i").tolist()
                 == expected[(start + i) % 60]
                 for i in range(600)
             )
-            return all(found)
+            return all(same)
 
         with ThreadPoolExecutor(4) as pool:
             assert all(pool.map(run, range(0, 60, 15)))
@@ -410,9 +410,9 @@ def check_room(opened: Opened, text: bytes, n_max: int, add_special: bool) -> No
     """The table's function."""
     tokens = ffi.new("llama_token[]", n_max + 1)
     tokens[n_max] = -7
-    found = lib.llamad_tokenize(opened.vocab, text, len(text), tokens, n_max, add_special, True, False)
+    n_tokens = lib.llamad_tokenize(opened.vocab, text, len(text), tokens, n_max, add_special, True, False)
     n, expected = plain(opened.vocab, text, n_max, add_special, True)
-    assert found == n
+    assert n_tokens == n
     assert list(tokens[0 : max(0, n)]) == expected
     assert tokens[n_max] == -7
 

@@ -15,9 +15,9 @@ from llamad.tokenizer.vocab import Vocab
 @pytest.fixture(scope="module")
 def vocab():
     fake = Fake()
-    found = Vocab(fake.table, fake.vocab, fake.n_vocab)
-    yield found
-    del found
+    words = Vocab(fake.table, fake.vocab, fake.n_vocab)
+    yield words
+    del words
 
 
 def piece(data):
@@ -29,8 +29,8 @@ def piece(data):
 
 def test_every_token(vocab):
     ids = range(vocab.n_vocab)
-    found = json.loads(pieces_json(vocab, struct.pack(f"={len(ids)}i", *ids), 1 << 30))
-    assert found == {"tokens": [{"id": one, "piece": piece(vocab.piece(one, True))} for one in ids]}
+    pieces = json.loads(pieces_json(vocab, struct.pack(f"={len(ids)}i", *ids), 1 << 30))
+    assert pieces == {"tokens": [{"id": one, "piece": piece(vocab.piece(one, True))} for one in ids]}
 
 
 @given(st.lists(st.integers(0, 255), max_size=50))

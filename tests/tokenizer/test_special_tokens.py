@@ -32,9 +32,9 @@ BYTES = [piece.encode() for piece in PIECES] + [b"\xff", b"\xc3", b"\xe6\x97", b
 def opened(request, tmp_path_factory):
     kind = VOCABS[request.param.removesuffix(", api only")]
     path = write_special_vocab(tmp_path_factory.mktemp("vocab") / "vocab.gguf", **kind)
-    found = OpenVocab(path, api_only=request.param.endswith("api only"))
-    yield found
-    found.close()
+    vocab = OpenVocab(path, api_only=request.param.endswith("api only"))
+    yield vocab
+    vocab.close()
 
 
 @given(st.lists(st.sampled_from(BYTES), min_size=30, max_size=150).map(b"".join))
@@ -72,13 +72,13 @@ def test_megabytes_of_special_tokens(piece, api_only):
     opened = OpenVocab(model_path(), api_only=api_only)
     text = piece * (600_000 // len(piece))
     t_start = time.monotonic()
-    found = opened.tokens(text, whole=False)
+    ids = opened.tokens(text, whole=False)
     seconds = time.monotonic() - t_start
     few = opened.tokens(piece * 20, whole=True)
     opened.close()
-    assert found is not None
-    assert found[: len(few)] == few
-    assert len(found) == len(few) // 20 * (len(text) // len(piece))
+    assert ids is not None
+    assert ids[: len(few)] == few
+    assert len(ids) == len(few) // 20 * (len(text) // len(piece))
     assert seconds < SECONDS_MAX, f"{seconds:.1f} s"
 
 

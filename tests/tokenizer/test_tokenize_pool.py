@@ -27,26 +27,26 @@ def test_every_text_gets_its_own_tokens() -> None:
     vocab = Vocab(fake.table, fake.vocab, fake.n_vocab)
     tokenizing = Tokenizing(vocab, 3)
     texts = [b"%d" % i * (i % 50) for i in range(500)]
-    found: dict[int, bytes | None] = {}
+    tokens: dict[int, bytes | None] = {}
     for i, text in enumerate(texts):
-        tokenizing.submit(text, i % 2 == 0, True, partial(found.__setitem__, i))
+        tokenizing.submit(text, i % 2 == 0, True, partial(tokens.__setitem__, i))
     poll_until(tokenizing, len(texts))
     for i, text in enumerate(texts):
-        assert found[i] == vocab.tokenize(text, i % 2 == 0, True), text
+        assert tokens[i] == vocab.tokenize(text, i % 2 == 0, True), text
 
 
 def test_a_callback_that_fails_costs_the_others_nothing(caplog) -> None:
     fake = Fake()
     tokenizing = Tokenizing(Vocab(fake.table, fake.vocab, fake.n_vocab), 1)
-    found: list[bytes | None] = []
+    results: list[bytes | None] = []
 
     def fail(tokens: bytes | None) -> None:
         raise RuntimeError("it fails")
 
-    for callback in (found.append, fail, found.append):
+    for callback in (results.append, fail, results.append):
         tokenizing.submit(b"abc", False, True, callback)
     poll_until(tokenizing, 3)
-    assert len(found) == 2
+    assert len(results) == 2
     assert "it fails" in caplog.text
 
 

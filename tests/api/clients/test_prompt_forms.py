@@ -54,8 +54,8 @@ def test_wrong_objects(client: Any, prompt: Any, status: int, named: str) -> Non
 
 
 def test_tokenize_arrays(client: Any, ids: list[int]) -> None:
-    found = client.post("/tokenize", {"content": [TEXT, 5, TEXT]}).json["tokens"]
-    assert found == [*ids, 5, *ids]
+    joined = client.post("/tokenize", {"content": [TEXT, 5, TEXT]}).json["tokens"]
+    assert joined == [*ids, 5, *ids]
     pieces = client.post("/tokenize", {"content": [5, TEXT], "with_pieces": True}).json["tokens"]
     assert [one["id"] for one in pieces] == [5, *ids]
     assert client.post("/tokenize", {"content": []}).json["tokens"] == []

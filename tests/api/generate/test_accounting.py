@@ -43,8 +43,8 @@ _numbers = itertools.count()
 def words(line: str) -> dict[str, str]:
     """The details and the error's message of a text line."""
     line, _, error = line.partition(' error="')
-    found = dict(word.split("=", 1) for word in line.split() if "=" in word and '"' not in word)
-    return found | ({"error": error.rstrip('"')} if error else {})
+    fields = dict(word.split("=", 1) for word in line.split() if "=" in word and '"' not in word)
+    return fields | ({"error": error.rstrip('"')} if error else {})
 
 
 def words_of(id: str, lines: Callable[[], Iterable[str]]) -> dict[str, str]:

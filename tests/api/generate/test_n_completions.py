@@ -54,8 +54,8 @@ def test_a_seed_that_was_told_gives_its_text_again(client):
 
 
 def test_a_random_seed_is_counted_upwards_and_told(client):
-    found = seeds(client.complete(PROMPT, n=3, seed=-1, n_predict=2))
-    assert [seed - found[0] for seed in found] == [0, 1, 2]
+    used = seeds(client.complete(PROMPT, n=3, seed=-1, n_predict=2))
+    assert [seed - used[0] for seed in used] == [0, 1, 2]
 
 
 def test_more_completions_than_slots_wait_for_one(client):

@@ -45,8 +45,8 @@ def test_progress_of_the_prompt(tiny_client, path):
 
 def test_progress_counts_what_was_cached(tiny_client):
     tiny_client.complete(TEXT, n_predict=0)
-    found = events(tiny_client, "/completion", return_progress=True, cache_prompt=True)
-    assert found[0]["prompt_progress"]["processed"] == found[0]["prompt_progress"]["cache"] >= 400
+    streamed = events(tiny_client, "/completion", return_progress=True, cache_prompt=True)
+    assert streamed[0]["prompt_progress"]["processed"] == streamed[0]["prompt_progress"]["cache"] >= 400
 
 
 @pytest.mark.parametrize("path", DIALECTS)

@@ -20,9 +20,9 @@ LORA_INFO = re.compile(
 
 
 def metric(text: str, name: str) -> float:
-    found = re.search(rf"^{re.escape(name)} (\S+)$", text, re.MULTILINE)
-    assert found, f"{name} is missing"
-    return float(found[1])
+    sample = re.search(rf"^{re.escape(name)} (\S+)$", text, re.MULTILINE)
+    assert sample, f"{name} is missing"
+    return float(sample[1])
 
 
 def test_metrics_count_what_happened(client):

@@ -61,8 +61,8 @@ def read_on(server: Faked, id: str, offset: int | str = 0, **options: Any) -> An
 def looked_up(server: Faked, *ids: str, **options: Any) -> list[dict[str, Any]]:
     answer = server.client.post("/v1/streams/lookup", {"conversation_ids": ids}, **options)
     assert answer.status == 200
-    found: list[dict[str, Any]] = answer.json
-    return found
+    streams: list[dict[str, Any]] = answer.json
+    return streams
 
 
 @pytest.mark.parametrize("path", PROMPTS)

@@ -17,11 +17,11 @@ def tokens(client, content, **options):
 
 
 def test_pieces_are_text_or_bytes(client):
-    found = tokens(client, "Hello 🦙", with_pieces=True)
-    assert found[0] == {"id": tokens(client, "Hello")[0], "piece": "Hello"}
-    raw = b"".join(p["piece"].encode() if isinstance(p["piece"], str) else bytes(p["piece"]) for p in found)
+    pieces = tokens(client, "Hello 🦙", with_pieces=True)
+    assert pieces[0] == {"id": tokens(client, "Hello")[0], "piece": "Hello"}
+    raw = b"".join(p["piece"].encode() if isinstance(p["piece"], str) else bytes(p["piece"]) for p in pieces)
     assert raw == "Hello 🦙".encode()
-    assert any(isinstance(p["piece"], list) for p in found)
+    assert any(isinstance(p["piece"], list) for p in pieces)
 
 
 def test_special_tokens_are_parsed_unless_told_not_to(client):
@@ -46,12 +46,12 @@ def spaced(tmp_path_factory):
 
 def test_the_space_of_the_first_piece_stays(spaced):
     """A client that asks for the text of each token must not lose the spaces between words."""
-    found = tokens(spaced, "a b")
-    assert found == bigram_model.tokens("▁a▁b")
-    assert spaced.post("/detokenize", {"tokens": found}).json["content"] == " a b"
-    assert spaced.post("/detokenize", {"tokens": found[2:]}).json["content"] == " b"
-    assert spaced.post("/detokenize", {"tokens": found * 5000}).json["content"] == " a b" * 5000
-    assert spaced.post("/detokenize", {"tokens": [bigram_model.BOS, *found]}).json["content"] == "<s> a b"
+    ids = tokens(spaced, "a b")
+    assert ids == bigram_model.tokens("▁a▁b")
+    assert spaced.post("/detokenize", {"tokens": ids}).json["content"] == " a b"
+    assert spaced.post("/detokenize", {"tokens": ids[2:]}).json["content"] == " b"
+    assert spaced.post("/detokenize", {"tokens": ids * 5000}).json["content"] == " a b" * 5000
+    assert spaced.post("/detokenize", {"tokens": [bigram_model.BOS, *ids]}).json["content"] == "<s> a b"
 
 
 def test_long_texts_go_to_a_worker(client):
@@ -69,10 +69,10 @@ def test_any_text_survives_the_round_trip(client, text):
 
 
 def test_parts_of_a_character_are_replaced(client):
-    found = tokens(client, "🦙")
-    assert len(found) > 1
-    assert client.post("/detokenize", {"tokens": found}).json["content"] == "🦙"
-    assert "\ufffd" in client.post("/detokenize", {"tokens": found[:1]}).json["content"]
+    ids = tokens(client, "🦙")
+    assert len(ids) > 1
+    assert client.post("/detokenize", {"tokens": ids}).json["content"] == "🦙"
+    assert "\ufffd" in client.post("/detokenize", {"tokens": ids[:1]}).json["content"]
 
 
 class Raw:

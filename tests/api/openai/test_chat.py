@@ -154,18 +154,18 @@ FORMS: list[Any] = [
 @pytest.mark.parametrize("form", FORMS)
 def test_schema(official: openai.OpenAI, form: Any) -> None:
     answer = ask(official, response_format=form, max_tokens=64)
-    found = json.loads(answer.choices[0].message.content)
+    value = json.loads(answer.choices[0].message.content)
     assert answer.choices[0].finish_reason == "stop"
-    assert list(found) == ["ok", "n"]
-    assert isinstance(found["ok"], bool)
-    assert 1 <= found["n"] <= 9
+    assert list(value) == ["ok", "n"]
+    assert isinstance(value["ok"], bool)
+    assert 1 <= value["n"] <= 9
 
 
 def test_documented_schemas(official: openai.OpenAI) -> None:
     """llama-server's README shows these."""
     text = {"type": "json_object", "schema": {"type": "string", "minLength": 10, "maxLength": 20}}
-    found = json.loads(ask(official, response_format=text, max_tokens=64).choices[0].message.content)
-    assert 10 <= len(found) <= 20
+    value = json.loads(ask(official, response_format=text, max_tokens=64).choices[0].message.content)
+    assert 10 <= len(value) <= 20
     titled = {"title": "Name", "type": "string"}
     listed = {"items": {"type": "string"}, "title": "Participants", "type": "string"}
     form = {"type": "json_schema", "schema": {"properties": {"name": titled, "participants": listed}}}

@@ -85,18 +85,18 @@ def test_a_stream(server: Faked) -> None:
 
 def test_an_answer_that_is_not_streamed(server: Faked) -> None:
     """Its client knows the id of its request only."""
-    found: list[Answer] = []
+    answers: list[Answer] = []
     body = {**BODY, "n": 2, "json_schema": {"const": "Yes"}}
 
     def ask() -> None:
-        found.append(server.client.post(PATH, body, headers={"X-Request-Id": "mine"}))
+        answers.append(server.client.post(PATH, body, headers={"X-Request-Id": "mine"}))
 
     thread = threading.Thread(target=ask)
     thread.start()
     server.until(lambda: control(server, "mine").json == DONE)
     assert not control(server, "mine", headers={"Authorization": "Bearer b"}).json["success"]
     thread.join()
-    for choice in found[0].json["choices"]:
+    for choice in answers[0].json["choices"]:
         assert choice["message"]["content"] == '"Yes"'
         assert len(choice["message"]["reasoning_content"]) < 500
 

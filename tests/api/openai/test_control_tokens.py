@@ -69,8 +69,8 @@ def test_forced_calls_are_made_of_them(server: Live) -> None:
 
 def test_texts_have_no_markers(server: Live) -> None:
     """What is no chat shows no control tokens."""
-    found = server.client.complete("@", temperature=0, n_predict=16)["content"]
-    assert found == "Hm.Well." + CALL
+    content = server.client.complete("@", temperature=0, n_predict=16)["content"]
+    assert content == "Hm.Well." + CALL
 
 
 def test_texts_that_ask_for_them(server: Live) -> None:

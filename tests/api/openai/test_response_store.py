@@ -120,9 +120,9 @@ def test_a_stored_response_is_decoded_once() -> None:
     store = ResponseStore()
     store.keep("key", "a", Stored.of({"output": output, **echo}, json.dumps(["x"] * 150_000).encode()))
     t_start = time.thread_time()
-    found = Recall(store, "key").with_items([reference(item["id"]) for item in output])
+    items = Recall(store, "key").with_items([reference(item["id"]) for item in output])
     assert time.thread_time() - t_start < 0.5
-    assert found == output
+    assert items == output
     recall = Recall(store, "key")
     assert recall.conversation("a") == ["x"] * 150_000 + output
     assert recall.with_items([reference("item_7"), "other"]) == [output[7], "other"]

@@ -84,11 +84,11 @@ def test_forms_of_the_answer(hearing: Client) -> None:
     plain = heard(hearing, response_format="text")
     assert plain.headers["content-type"] == "text/plain; charset=utf-8"
     assert plain.body.decode() == text + "\n"
-    found = events(heard(hearing, stream="true"))
-    assert {one["type"] for one in found[:-1]} == {"transcript.text.delta"}
-    assert "".join(one["delta"] for one in found[:-1]) == text
-    assert found[-1]["text"] == text
-    assert found[-1]["usage"]["output_tokens"] == 12
+    received = events(heard(hearing, stream="true"))
+    assert {one["type"] for one in received[:-1]} == {"transcript.text.delta"}
+    assert "".join(one["delta"] for one in received[:-1]) == text
+    assert received[-1]["text"] == text
+    assert received[-1]["usage"]["output_tokens"] == 12
     whole = heard(hearing, PATH, ("include[]", "logprobs")).json["logprobs"]
     assert len(whole) == 12
     assert all(one["logprob"] <= 0 for one in whole)

@@ -110,12 +110,12 @@ def defaults(line: str = "") -> Defaults:
 
 def test_the_servers_options_are_the_defaults() -> None:
     own = defaults("--top-k 7 --seed 5 -n 9 --samplers top_k --no-cache-prompt")
-    found = own.decode(CompletionRequest, b"{}")
-    assert (found.top_k, found.seed, found.n_predict, found.cache_prompt) == (7, 5, 9, False)
-    assert found.samplers == ("top_k",)
-    assert (found.repeat_last_n, found.dry_penalty_last_n) == (64, 256)
-    found = own.decode(CompletionRequest, b'{"top_k": 3, "n_predict": -2, "repeat_last_n": 1000}')
-    assert (found.top_k, found.n_predict, found.repeat_last_n) == (3, -2, 256)
+    request = own.decode(CompletionRequest, b"{}")
+    assert (request.top_k, request.seed, request.n_predict, request.cache_prompt) == (7, 5, 9, False)
+    assert request.samplers == ("top_k",)
+    assert (request.repeat_last_n, request.dry_penalty_last_n) == (64, 256)
+    request = own.decode(CompletionRequest, b'{"top_k": 3, "n_predict": -2, "repeat_last_n": 1000}')
+    assert (request.top_k, request.n_predict, request.repeat_last_n) == (3, -2, 256)
     assert own.decode(CompletionRequest, b'{"n_predict": -1}').n_predict == 9
     assert own.options.top_k == 7
 
@@ -129,8 +129,8 @@ def test_options_of_two_names() -> None:
         ({"id_slot": -1, "slot_id": 3}, (-1, 1, -1)),
         ({"id_slot": None, "slot_id": 3}, (-1, 1, 3)),
     ):
-        found = own.decode(CompletionRequest, msgspec.json.encode({"seed": 1, **body}))
-        assert (found.n_predict, found.n, found.id_slot) == expected
+        request = own.decode(CompletionRequest, msgspec.json.encode({"seed": 1, **body}))
+        assert (request.n_predict, request.n, request.id_slot) == expected
 
 
 def test_an_endpoint_may_refuse_options_and_name_the_limit_otherwise() -> None:

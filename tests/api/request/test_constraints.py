@@ -52,10 +52,10 @@ def test_requests_with_one_new_grammar_compile_it_once(engine):
         wanted = ConstraintSource('root ::= "a"')
         return await asyncio.gather(*(kept.find(0, wanted, engine) for _ in range(5)))
 
-    found = asyncio.run(ask())
+    grammars = asyncio.run(ask())
     kept.close()
     assert kept.compiled == ['root ::= "a"']
-    assert len({id(one) for one in found}) == 1
+    assert len({id(one) for one in grammars}) == 1
 
 
 def test_small_texts_that_make_large_automata_are_not_all_kept(engine, monkeypatch):

@@ -67,8 +67,8 @@ def test_classes_without_labels_are_numbered_and_a_missing_head_is_a_501(tmp_pat
     """llama.cpp counts classes by their labels, so that empty ones stand for none."""
     unnamed = bert_reference.write_gguf(tmp_path / "unnamed.gguf", bert_reference.seeded(labels=("", "")))
     with Live("--reranking", model=unnamed) as server:
-        found = server.client.post("/classify", {"inputs": [[7]]})
-        assert found.status == 400
+        refused = server.client.post("/classify", {"inputs": [[7]]})
+        assert refused.status == 400
         labels = {
             one["label"] for one in server.client.post("/classify", {"inputs": "w7"}).json["predictions"]
         }

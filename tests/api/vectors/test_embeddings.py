@@ -35,8 +35,8 @@ def vectors(client: Any, value: Any, **options: Any) -> list[Any]:
 
 def test_vectors_are_those_of_the_weights(embedding: Any, minilm: Any) -> None:
     tokenizer = bert_reference.Tokenizer(minilm)
-    found = vectors(embedding, list(TEXTS))
-    for text, vector in zip(TEXTS, found, strict=True):
+    embeddings = vectors(embedding, list(TEXTS))
+    for text, vector in zip(TEXTS, embeddings, strict=True):
         tokens = tokenizer.one(text)
         assert embedding.post("/tokenize", {"content": text, "add_special": True}).json["tokens"] == tokens
         assert cosine(vector, bert_reference.hidden(minilm, tokens).mean(axis=0)) > 0.9999
@@ -104,9 +104,9 @@ def test_content_on_v1_has_the_older_answer(embedding: Any) -> None:
 )
 def test_input_in_every_shape(embedding: Any, value: Any, n_inputs: int) -> None:
     expected = vectors(embedding, "hello world")[0]
-    found = vectors(embedding, value)
-    assert len(found) == n_inputs
-    for vector in found:
+    embeddings = vectors(embedding, value)
+    assert len(embeddings) == n_inputs
+    for vector in embeddings:
         assert cosine(vector, expected) > 0.9999
 
 

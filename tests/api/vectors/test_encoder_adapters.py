@@ -20,8 +20,8 @@ def test_an_encoder_takes_adapters_at_run_time(minilm: Weights, tmp_path: Path) 
     with Live(*flags, "--lora-load-max", "1", "--lora", f"fixed={path}", model=model) as live:
 
         def vector(name: str) -> list[float]:
-            found = live.client.post("/v1/embeddings", {"input": "A small house", "model": name}).json
-            row: list[float] = found["data"][0]["embedding"]
+            answer = live.client.post("/v1/embeddings", {"input": "A small house", "model": name}).json
+            row: list[float] = answer["data"][0]["embedding"]
             return row
 
         def sent(action: str) -> int:

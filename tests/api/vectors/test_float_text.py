@@ -38,10 +38,10 @@ def test_base64_is_little_endian_floats(values: list[float]) -> None:
 @pytest.mark.parametrize("kind", [1, 2, 3, 7])
 def test_norms(kind: int) -> None:
     rows = np.array([[3.0, -4.0, 0.0], [0.0, 0.0, 0.0], [1e-30, 2e-30, 0.0]], np.float32)
-    found = normalize(rows, kind)
-    sizes = (np.abs(found.astype(np.float64)) ** kind).sum(axis=1)
+    normalized = normalize(rows, kind)
+    sizes = (np.abs(normalized.astype(np.float64)) ** kind).sum(axis=1)
     assert np.allclose(sizes, [1.0, 0.0, 1.0])
-    assert found[0, 1] < 0 < found[0, 0]
+    assert normalized[0, 1] < 0 < normalized[0, 0]
 
 
 def test_the_largest_is_scaled_and_nothing_is() -> None:

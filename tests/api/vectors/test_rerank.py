@@ -36,10 +36,10 @@ def test_scores_are_those_of_the_weights_best_first(reranking: Any, expected: li
     body = answer.json
     assert (body["model"], body["object"]) == ("any", "list")
     assert body["usage"]["prompt_tokens"] == body["usage"]["total_tokens"] > 40
-    found = [(one["index"], one["relevance_score"]) for one in body["results"]]
-    assert found[0][0] == 3
-    assert [index for index, _ in found] == sorted(range(4), key=lambda i: -expected[i])
-    for index, score in found:
+    scores = [(one["index"], one["relevance_score"]) for one in body["results"]]
+    assert scores[0][0] == 3
+    assert [index for index, _ in scores] == sorted(range(4), key=lambda i: -expected[i])
+    for index, score in scores:
         assert abs(score - expected[index]) < 0.02
     assert set(body["results"][0]) == {"index", "relevance_score"}
 

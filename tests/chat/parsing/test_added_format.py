@@ -69,8 +69,8 @@ def test_it_is_written_into_the_prompt(acme: Format) -> None:
 
 
 def test_it_is_parsed_however_it_is_cut(acme: Format) -> None:
-    found = parse_all_cuts(acme, f"Sure.\n{WEATHER}\n{NOW}", tools=TOOLS)
-    assert found == Parsed("Sure.", "", [Call("get_weather", PARIS), Call("now", "{}")])
+    parsed = parse_all_cuts(acme, f"Sure.\n{WEATHER}\n{NOW}", tools=TOOLS)
+    assert parsed == Parsed("Sure.", "", [Call("get_weather", PARIS), Call("now", "{}")])
     broken = '<acme:call>{"name": "other"}</acme:call>'
     assert parse_all_cuts(acme, broken, tools=TOOLS) == Parsed(broken)
 

@@ -20,8 +20,8 @@ def test_recorded(case: str) -> None:
 )
 def test_without_known_tools_the_names_are_the_same(case: str) -> None:
     format, text, meant = CASES[case]
-    found = parse(format, text, tools=None)
-    assert [call.name for call in found.calls] == [call.name for call in meant.calls]
+    parsed = parse(format, text, tools=None)
+    assert [call.name for call in parsed.calls] == [call.name for call in meant.calls]
 
 
 @pytest.mark.parametrize(
@@ -29,10 +29,10 @@ def test_without_known_tools_the_names_are_the_same(case: str) -> None:
 )
 def test_with_tools_off_calls_are_text(case: str) -> None:
     format, text, _ = CASES[case]
-    found = parse(format, text, tools_on=False, reasoning="none")
+    parsed = parse(format, text, tools_on=False, reasoning="none")
     for tag in format.ignored:
         text = text.replace(tag, "")
-    assert found == Parsed(text)
+    assert parsed == Parsed(text)
 
 
 def test_gpt_oss_with_tools_off() -> None:
@@ -47,8 +47,8 @@ def test_functionary_with_tools_off() -> None:
 
 def test_solar_with_tools_off() -> None:
     text = "<|think|>Hm.<|end|><|begin|>assistant<|content|>Hello.<|end|>"
-    found = parse_all_cuts(CASES["solar"][0], text, tools_on=False, reasoning="none")
-    assert found == Parsed("<|think|>Hm.<|end|>Hello.")
+    parsed = parse_all_cuts(CASES["solar"][0], text, tools_on=False, reasoning="none")
+    assert parsed == Parsed("<|think|>Hm.<|end|>Hello.")
 
 
 def test_one_call_only() -> None:
@@ -58,5 +58,5 @@ def test_one_call_only() -> None:
 
 def test_code_after_llamas_python_tag() -> None:
     tools = [{"type": "function", "function": {"name": "python", "parameters": {"type": "object"}}}]
-    found = parse_all_cuts(LLAMA, '<|python_tag|>print("a")\nb', tools=tools)
-    assert found == Parsed("", "", [Call("python", '{"code": "print(\\"a\\")\\nb"}')])
+    parsed = parse_all_cuts(LLAMA, '<|python_tag|>print("a")\nb', tools=tools)
+    assert parsed == Parsed("", "", [Call("python", '{"code": "print(\\"a\\")\\nb"}')])

@@ -55,10 +55,10 @@ def test_detect(source: str) -> None:
 
 
 def test_command_r() -> None:
-    found = detect("<|START_THINKING|> <|START_ACTION|>[ <|START_RESPONSE|>")
-    assert (found.name, found.open, found.close) == ("command-r", "<|START_ACTION|>", "<|END_ACTION|>")
-    assert found.think == ("<|START_THINKING|>", "<|END_THINKING|>")
-    assert "<|START_RESPONSE|>" in found.ignored
+    format = detect("<|START_THINKING|> <|START_ACTION|>[ <|START_RESPONSE|>")
+    assert (format.name, format.open, format.close) == ("command-r", "<|START_ACTION|>", "<|END_ACTION|>")
+    assert format.think == ("<|START_THINKING|>", "<|END_THINKING|>")
+    assert "<|START_RESPONSE|>" in format.ignored
 
 
 def test_what_must_reach_the_parser() -> None:

@@ -13,8 +13,8 @@ CALL = "<call>root"
 
 
 def accepts(lazy: Lazy, text: str, grammar: str = GRAMMAR) -> bool:
-    found: bool = Grammar(lazy_grammar(grammar.replace(" | <[3]> <root>", ""), lazy)).accepts(text.encode())
-    return found
+    accepted: bool = Grammar(lazy_grammar(grammar.replace(" | <[3]> <root>", ""), lazy)).accepts(text.encode())
+    return accepted
 
 
 @pytest.mark.parametrize(

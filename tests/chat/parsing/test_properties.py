@@ -93,8 +93,8 @@ def test_cutting_changes_nothing(
 @settings(max_examples=150, deadline=None)
 @given(st.sampled_from(SHOWN), st.lists(st.sampled_from(PARTS), max_size=16).map("".join))
 def test_without_calls_and_thoughts_the_text_is_whole(format: Format, text: str) -> None:
-    found = parse(format, text, tools_on=False, reasoning="none")
-    assert (found.content, found.reasoning, found.calls) == (text, "", [])
+    parsed = parse(format, text, tools_on=False, reasoning="none")
+    assert (parsed.content, parsed.reasoning, parsed.calls) == (text, "", [])
 
 
 WHOLE = list(CASES.values())
@@ -113,11 +113,11 @@ def test_recorded_outputs_that_went_wrong(case: Any, data: st.DataObject) -> Non
         new = data.draw(st.one_of(st.just(""), st.just(text[a:b] * 2), st.sampled_from(PARTS)))
         text = text[:a] + new + text[b:]
     text = f"{FIRST} {text} {LAST}"
-    found = parse(format, [text])
-    assert parse(format, text) == found
-    assert FIRST in found.content
-    is_half_header = format.name == "gpt-oss" and not found.content.endswith(LAST)
-    assert found.calls or LAST in found.content + found.reasoning or is_half_header
+    parsed = parse(format, [text])
+    assert parse(format, text) == parsed
+    assert FIRST in parsed.content
+    is_half_header = format.name == "gpt-oss" and not parsed.content.endswith(LAST)
+    assert parsed.calls or LAST in parsed.content + parsed.reasoning or is_half_header
 
 
 N = 12_000

@@ -61,14 +61,14 @@ def test_blanks_that_belong_to_the_answer_stay() -> None:
 @pytest.mark.parametrize("reasoning", ["none", "deepseek"])
 def test_calls_in_a_thought_are_none(reasoning: str) -> None:
     call = '<tool_call>{"name": "now", "arguments": {}}</tool_call>'
-    found = parse_all_cuts(THINKS, f"<think>{call}</think>{call}", reasoning=reasoning)
-    assert found.calls == [Call("now", "{}")]
+    parsed = parse_all_cuts(THINKS, f"<think>{call}</think>{call}", reasoning=reasoning)
+    assert parsed.calls == [Call("now", "{}")]
 
 
 def test_thoughts_between_calls() -> None:
     call = '<tool_call>{"name": "now", "arguments": {}}</tool_call>\n'
-    found = parse_all_cuts(THINKS, f"<think>a</think>{call}<think>b</think>{call}")
-    assert found == Parsed("", "ab", [Call("now", "{}")] * 2)
+    parsed = parse_all_cuts(THINKS, f"<think>a</think>{call}<think>b</think>{call}")
+    assert parsed == Parsed("", "ab", [Call("now", "{}")] * 2)
 
 
 def test_channels() -> None:

@@ -97,8 +97,8 @@ def test_all_are_listed(sources: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_format(sources: dict[str, str], name: str) -> None:
-    found = detect(sources[name])
-    assert (_calls(found), found.think[0] if found.think else "") == FORMATS[name]
+    format = detect(sources[name])
+    assert (_calls(format), format.think[0] if format.think else "") == FORMATS[name]
 
 
 TOOLS = [
@@ -147,8 +147,8 @@ def test_what_the_template_writes_the_parser_reads(sources: dict[str, str], name
     # Some prompts end with what an answer with calls does not begin with.
     n_same = next(i for i in range(len(told)) if not asked.startswith(told[: i + 1]))
     texts = [told[n_same:], told[told.rfind("Needle?") + 7 :]]
-    found: list[Parsed] = [parse(host.format, [text], tools=TOOLS) for text in texts]
-    best = max(found, key=lambda one: len(one.calls))
+    parsed: list[Parsed] = [parse(host.format, [text], tools=TOOLS) for text in texts]
+    best = max(parsed, key=lambda one: len(one.calls))
     assert [(call.name, json.loads(call.arguments)) for call in best.calls] == CALLED[:n]
 
 

@@ -151,17 +151,17 @@ def answers(sources: dict[str, str]) -> dict[str, list[object]]:
 
 
 def test_what_is_long_ends() -> None:
-    found = answers(LONG)
-    assert {name: found[name][0] for name in LONG} == dict.fromkeys(LONG, "refused")
+    results = answers(LONG)
+    assert {name: results[name][0] for name in LONG} == dict.fromkeys(LONG, "refused")
     for name in ("nested loops", "filters in filters", "macros that call twice"):
-        assert found[name][1] == "rendering took longer than 0.1 s"
+        assert results[name][1] == "rendering took longer than 0.1 s"
 
 
 def test_what_is_large_is_never_made() -> None:
-    found = answers(LARGE)
-    assert {name: found[name][0] for name in LARGE} == dict.fromkeys(LARGE, "refused")
-    assert "nested too deeply" not in str([found[name] for name in LARGE if name != "a namespace in itself"])
-    peak = found[""][1]
+    results = answers(LARGE)
+    assert {name: results[name][0] for name in LARGE} == dict.fromkeys(LARGE, "refused")
+    assert "nested too deeply" not in str([results[name] for name in LARGE if name != "a namespace in itself"])
+    peak = results[""][1]
     assert isinstance(peak, int)
     assert peak < 2_000_000  # KiB: "many large texts" may keep a gigabyte, nothing else comes near
 

@@ -255,8 +255,8 @@ def split(whole, folder, n_first):
 
     def keys(i):
         parts = {b"split.no": i, b"split.count": 2}
-        found = [Key(name, 2, struct.pack("<H", value)) for name, value in parts.items()]
-        return [*found, Key(b"split.tensors.count", 5, struct.pack("<i", len(whole.tensors)))]
+        keys = [Key(name, 2, struct.pack("<H", value)) for name, value in parts.items()]
+        return [*keys, Key(b"split.tensors.count", 5, struct.pack("<i", len(whole.tensors)))]
 
     at = whole.tensors[n_first].offset
     first = replace(

@@ -84,9 +84,9 @@ def test_rows_give_what_their_tokens_give(path: str, table: Embeddings, pooling:
         model = opened(path, "--pooling", pooling, "-ub", n_ubatch)
         assert model.vectors.info.n_mixed_max == 64
         for runs in ([run(blob, 2, 6), run(blob, 8, 1)], [run(blob, 0, len(TOKENS))]):
-            code, found = compute(model.vectors, runs, ids)
+            code, embeddings = compute(model.vectors, runs, ids)
             assert code == 0
-            assert np.abs(found - expected).max() < 1e-4
+            assert np.abs(embeddings - expected).max() < 1e-4
         model.close()
 
 
@@ -99,9 +99,9 @@ def test_rows_that_see_each_other(path: str, table: Embeddings) -> None:
     sees_all.close()
     model = opened(path, "--pooling", "none", "-ub", "32")
     before = compute(model.vectors, [])[1]
-    code, found = compute(model.vectors, [run(blob, 0, len(TOKENS), is_non_causal=True)])
+    code, embeddings = compute(model.vectors, [run(blob, 0, len(TOKENS), is_non_causal=True)])
     assert code == 0
-    assert np.abs(found - expected).max() < 1e-4 < np.abs(found - before).max()
+    assert np.abs(embeddings - expected).max() < 1e-4 < np.abs(embeddings - before).max()
     assert np.array_equal(compute(model.vectors, [])[1], before), "the next text is causal again"
     model.close()
 

@@ -20,9 +20,9 @@ def settings(*flags: str):
 
 
 def shape():
-    found = ffi.new("llamad_gguf_shape *")
-    assert lib.llamad_gguf_shape_of(model_path().encode(), lib.ggml_backend_dev_by_name(b"CPU"), found) == 0
-    return found
+    gguf_shape = ffi.new("llamad_gguf_shape *")
+    assert lib.llamad_gguf_shape_of(model_path().encode(), lib.ggml_backend_dev_by_name(b"CPU"), gguf_shape) == 0
+    return gguf_shape
 
 
 def named(placing) -> list[str]:
@@ -88,11 +88,11 @@ def test_the_shape_of_a_file_is_the_models():
 
 
 def test_the_shape_of_no_model_is_not_told(tmp_path):
-    device, found = lib.ggml_backend_dev_by_name(b"CPU"), ffi.new("llamad_gguf_shape *")
+    device, gguf_shape = lib.ggml_backend_dev_by_name(b"CPU"), ffi.new("llamad_gguf_shape *")
     for data in (b"", b"GGUF", b"GGUF\x03\0\0\0" + bytes(16), b"x" * 100):
         (tmp_path / "a.gguf").write_bytes(data)
-        assert lib.llamad_gguf_shape_of(str(tmp_path / "a.gguf").encode(), device, found) == -1
-    assert lib.llamad_gguf_shape_of(str(tmp_path / "b.gguf").encode(), device, found) == -1
+        assert lib.llamad_gguf_shape_of(str(tmp_path / "a.gguf").encode(), device, gguf_shape) == -1
+    assert lib.llamad_gguf_shape_of(str(tmp_path / "b.gguf").encode(), device, gguf_shape) == -1
 
 
 @pytest.mark.parametrize(

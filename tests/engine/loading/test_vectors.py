@@ -93,9 +93,9 @@ def test_poolings_agree_with_numpy(plain: str, pooling: str) -> None:
     model = opened(plain, "--embedding", "--pooling", pooling)
     try:
         batch = [text(3, 8), np.array(tokens, np.int32).tobytes(), text(2, 9)]
-        found = computed(model.vectors, batch)[1]
-        assert found.shape == expected.shape
-        assert np.abs(found - expected).max() < 0.02
+        embeddings = computed(model.vectors, batch)[1]
+        assert embeddings.shape == expected.shape
+        assert np.abs(embeddings - expected).max() < 0.02
     finally:
         model.close()
 
@@ -149,14 +149,14 @@ def mixed(n_tokens: int) -> bytes:
 
 @pytest.mark.parametrize("pooling", ["none", "last"])
 def test_a_causal_text_longer_than_the_batch_is_cut_without_a_trace(decoder: str, pooling: str) -> None:
-    found = []
+    embeddings = []
     for n_ubatch in ("32", "256"):
         model = opened(decoder, "--embedding", "--pooling", pooling, "-ub", n_ubatch)
         assert model.can_generate
         assert model.vectors.info.n_text_max == 512
-        found.append(computed(model.vectors, [mixed(150)])[0])
+        embeddings.append(computed(model.vectors, [mixed(150)])[0])
         model.close()
-    cut, whole = found
+    cut, whole = embeddings
     assert cut.shape == whole.shape == (150 if pooling == "none" else 1, 64)
     norms = np.linalg.norm(cut, axis=1) * np.linalg.norm(whole, axis=1)
     assert ((cut * whole).sum(axis=1) / norms).min() > 0.9999

@@ -151,15 +151,15 @@ def test_padding_does_not_change_what_llama_cpp_computes(monkeypatch, tmp_path):
             return [(await h.write(0, prompt, 6))[0].tokens for prompt in prompts]
 
         async def together():
-            found = await asyncio.gather(*[h.write(i, prompt, 6) for i, prompt in enumerate(prompts)])
-            return [sink.tokens for sink, _ in found]
+            sinks = await asyncio.gather(*[h.write(i, prompt, 6) for i, prompt in enumerate(prompts)])
+            return [sink.tokens for sink, _ in sinks]
 
         async def beside():
             """One writes in the middle of them, and an idle slot between has a prefix."""
             writer = asyncio.ensure_future(h.write(2, prompts[2], 30))
             await asyncio.sleep(0.2)
-            found = await asyncio.gather(*[h.write(i, prompts[i], 6) for i in (0, 3)])
-            return [sink.tokens for sink, _ in [await writer, *found]]
+            sinks = await asyncio.gather(*[h.write(i, prompts[i], 6) for i in (0, 3)])
+            return [sink.tokens for sink, _ in [await writer, *sinks]]
 
         expected = h.run(alone())
         assert h.run(together()) == expected

@@ -31,10 +31,10 @@ def repo(hub: HubServer) -> None:
 
 def tokens(hub: HubServer) -> dict[str, set[str | None]]:
     """What each host was sent."""
-    found: dict[str, set[str | None]] = {}
+    seen: dict[str, set[str | None]] = {}
     for one in hub.asked:
-        found.setdefault(one.host, set()).add(one.headers.get("Authorization"))
-    return found
+        seen.setdefault(one.host, set()).add(one.headers.get("Authorization"))
+    return seen
 
 
 def test_the_token_goes_to_the_hub_and_not_to_where_it_redirects(hub: HubServer, cache: Cache) -> None:

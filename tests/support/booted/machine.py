@@ -33,9 +33,9 @@ def tree() -> Path:
     """The root file system, which takes a minute to make and needs a mirror of Debian."""
     suite = SUITES[sys.version_info[:2]]
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "llamad"
-    found = Path(os.environ.get("LLAMAD_CACHE", cache)) / "boot" / suite
-    if not found.is_dir():
-        partial = found.with_name(f"{suite}.part")
+    folder = Path(os.environ.get("LLAMAD_CACHE", cache)) / "boot" / suite
+    if not folder.is_dir():
+        partial = folder.with_name(f"{suite}.part")
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
         subprocess.run(
@@ -43,8 +43,8 @@ def tree() -> Path:
             stdout=subprocess.DEVNULL,
             check=True,
         )
-        partial.rename(found)
-    return found
+        partial.rename(folder)
+    return folder
 
 
 class Machine:

@@ -64,9 +64,9 @@ def problems(browser: Browser) -> list[str]:
     if not browser.run("return typeof axe !== 'undefined'"):
         browser.run(f"{source()}; window.axe = axe;")
     script = "return axe.run(document, {runOnly: arguments[0], resultTypes: ['violations']}).then((r) => r.violations)"
-    found: list[dict[str, Any]] = browser.run(script, TAGS)
+    violations: list[dict[str, Any]] = browser.run(script, TAGS)
     return [
         f"{rule['id']}: {rule['help']}: {node['html'][:200]} ({node.get('failureSummary', '')})"
-        for rule in found
+        for rule in violations
         for node in rule["nodes"]
     ]

@@ -229,11 +229,11 @@ class _Reader:
             self.at += 1
             self.depth += 1
             assert self.depth < 200
-            found = self.options()
+            options = self.options()
             self.same_line()
             self.depth -= 1
             self.expect(")")
-            return found
+            return options
         if c == '"':
             return self.literal()
         if c == "[":

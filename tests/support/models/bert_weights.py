@@ -86,13 +86,13 @@ def _utility(folder: str) -> tuple[list[str], dict[str, np.ndarray[Any, Any]]]:
 def _safetensors(data: bytes) -> dict[str, np.ndarray[Any, Any]]:
     n_head = int.from_bytes(data[:8], "little")
     head = json.loads(data[8 : 8 + n_head])
-    found = {}
+    tensors = {}
     for name, entry in head.items():
         if entry.get("dtype") == "F32":
             first, last = entry["data_offsets"]
             values = np.frombuffer(data[8 + n_head + first : 8 + n_head + last], np.float32)
-            found[name] = values.reshape(entry["shape"])
-    return found
+            tensors[name] = values.reshape(entry["shape"])
+    return tensors
 
 
 # ONNX: a protobuf message whose graph (7) has initializers (5), each with dimensions, type, name and bytes.
@@ -151,15 +151,15 @@ def _onnx(data: bytes) -> dict[str, np.ndarray[Any, Any]]:
             name, tensor = _tensor(value)
             if tensor is not None:
                 raw[name] = tensor
-    found = {}
+    tensors = {}
     for name, tensor in raw.items():
         base = name.removesuffix("_quantized")
         if base != name:
             zero, scale = raw[base + "_zero_point"], raw[base + "_scale"]
-            found[base] = (tensor.astype(np.float32) - np.float32(zero)) * np.float32(scale)
+            tensors[base] = (tensor.astype(np.float32) - np.float32(zero)) * np.float32(scale)
         elif tensor.dtype == np.float32 and not name.endswith("_scale"):
-            found[name] = tensor
-    return found
+            tensors[name] = tensor
+    return tensors
 
 
 def _named(tensors: dict[str, np.ndarray[Any, Any]]) -> dict[str, np.ndarray[Any, Any]]:

@@ -52,14 +52,14 @@ class _Cursor:
 
 def read_keys(path: str | Path) -> dict[str, tuple[Any, gguf.GGUFValueType]]:
     """The values of all keys, with their types."""
-    found = {}
+    keys = {}
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         assert data[:4] == b"GGUF"
         cursor = _Cursor(data)
         for _ in range(cursor.number("Q")):
             key, kind = cursor.text(), cursor.number("I")
-            found[key] = (cursor.value(kind), gguf.GGUFValueType(kind))
-    return found
+            keys[key] = (cursor.value(kind), gguf.GGUFValueType(kind))
+    return keys
 
 
 class Unchanged(list):

@@ -31,7 +31,7 @@ def pairs(
     model: str, seed: int, names: Sequence[str] = CHANGED, scale: float = 0.3
 ) -> dict[str, tuple[Weights, Weights]]:
     """A and B of each tensor, as the file holds them."""
-    random, found = np.random.default_rng(seed), {}
+    random, tensors = np.random.default_rng(seed), {}
     for name in names:
         n_out, n_in = shapes(model)[name]
         a_shape, b_shape = (
@@ -39,8 +39,8 @@ def pairs(
         )
         a = random.standard_normal(a_shape, dtype=np.float32) * np.float32(scale)
         b = random.standard_normal(b_shape, dtype=np.float32) * np.float32(scale)
-        found[name] = a, b
-    return found
+        tensors[name] = a, b
+    return tensors
 
 
 def write_adapter(

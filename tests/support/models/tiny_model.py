@@ -17,10 +17,10 @@ N_EMBD, N_LAYER, N_HEAD, N_HEAD_KV, N_FF = 64, 2, 4, 2, 128
 
 @functools.cache
 def tokenizer_of(path: str) -> dict[str, tuple[Any, gguf.GGUFValueType]]:
-    found = {key: one for key, one in read_keys(path).items() if key.startswith("tokenizer.")}
+    keys = {key: one for key, one in read_keys(path).items() if key.startswith("tokenizer.")}
     return {
         key: (Unchanged(value) if isinstance(value, list) else value, kind)
-        for key, (value, kind) in found.items()
+        for key, (value, kind) in keys.items()
     }
 
 
@@ -33,7 +33,7 @@ def matrices(n_vocab: int) -> dict[str, np.ndarray]:
         return values.astype(np.float16)
 
     n_kv = N_EMBD // N_HEAD * N_HEAD_KV
-    found = {"token_embd": matrix(n_vocab, N_EMBD)}
+    tensors = {"token_embd": matrix(n_vocab, N_EMBD)}
     for i in range(N_LAYER):
         for part, rows, columns in (
             ("attn_q", N_EMBD, N_EMBD),
@@ -44,8 +44,8 @@ def matrices(n_vocab: int) -> dict[str, np.ndarray]:
             ("ffn_up", N_FF, N_EMBD),
             ("ffn_down", N_EMBD, N_FF),
         ):
-            found[f"blk.{i}.{part}"] = matrix(rows, columns)
-    return found
+            tensors[f"blk.{i}.{part}"] = matrix(rows, columns)
+    return tensors
 
 
 def write_tiny(

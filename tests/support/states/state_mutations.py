@@ -174,8 +174,8 @@ class Served:
         body = {"prompt": tokens, "id_slot": slot, "n_predict": 1, "temperature": 0, "n_probs": 1}
         status, answer = self._post("/completion", json.dumps({**body, "return_tokens": True}).encode(), {})
         assert status == 200, answer
-        found = json.loads(answer)
-        return found["tokens"][0], found["completion_probabilities"][0]["logprob"]
+        answer_json = json.loads(answer)
+        return answer_json["tokens"][0], answer_json["completion_probabilities"][0]["logprob"]
 
     def __enter__(self) -> Served:
         return self
