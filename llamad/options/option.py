@@ -28,7 +28,7 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
     default: str = ""  # the default in docs/options.md, if it does not follow from the value
     flags: tuple[str, ...] = ()  # every spelling of the flag that sets the default; the last one is shown
     off: tuple[str, ...] = ()  # every spelling of a switch's negation
-    env: str = ""
+    env: str = ""  # the variable, if it does not follow from the last flag
     metavar: str = ""
     see: tuple[str, ...] = ()  # related flags
     echo: bool = True  # generation_settings has it, under its name and its aliases

@@ -38,7 +38,6 @@ class SamplingOptions(Struct, kw_only=True):
             note="A sampler that is not listed is off; one listed twice runs twice",
             values=f"array of names, or a string of letters; at most {SAMPLERS_MAX}",
             flags=("--samplers",),
-            env="LLAMA_ARG_SAMPLERS",
             metavar="A;B;...",
             see=("--sampling-seq",),
         ),
@@ -50,7 +49,6 @@ class SamplingOptions(Struct, kw_only=True):
             note="4294967295 is random, too; larger values are taken modulo it. The response has the seed used",
             values="64 bits",
             flags=("-s", "--seed"),
-            env="LLAMA_ARG_SEED",
         ),
     ] = -1
     temperature: Annotated[
@@ -66,105 +64,60 @@ class SamplingOptions(Struct, kw_only=True):
         sampling(
             help="range of the dynamic temperature, which follows the entropy; 0: off",
             flags=("--dynatemp-range",),
-            env="LLAMA_ARG_DYNATEMP_RANGE",
         ),
     ] = 0.0
     dynatemp_exponent: Annotated[
-        Number,
-        sampling(
-            help="exponent of the dynamic temperature",
-            flags=("--dynatemp-exp",),
-            env="LLAMA_ARG_DYNATEMP_EXP",
-        ),
+        Number, sampling(help="exponent of the dynamic temperature", flags=("--dynatemp-exp",))
     ] = 1.0
     top_k: Annotated[
-        Whole,
-        sampling(
-            help="keep the k most likely tokens; 0 or less: off", flags=("--top-k",), env="LLAMA_ARG_TOP_K"
-        ),
+        Whole, sampling(help="keep the k most likely tokens; 0 or less: off", flags=("--top-k",))
     ] = 40
     top_p: Annotated[
         Share,
-        sampling(
-            help="keep the most likely tokens up to this total probability; 1: off",
-            flags=("--top-p",),
-            env="LLAMA_ARG_TOP_P",
-        ),
+        sampling(help="keep the most likely tokens up to this total probability; 1: off", flags=("--top-p",)),
     ] = 0.95
     min_p: Annotated[
         Share,
-        sampling(
-            help="minimum probability, relative to the most likely token; 0: off",
-            flags=("--min-p",),
-            env="LLAMA_ARG_MIN_P",
-        ),
+        sampling(help="minimum probability, relative to the most likely token; 0: off", flags=("--min-p",)),
     ] = 0.05
     typical_p: Annotated[
-        Share,
-        sampling(
-            help="locally typical sampling; 1: off",
-            flags=("--typical-p", "--typical"),
-            env="LLAMA_ARG_TYPICAL",
-        ),
+        Share, sampling(help="locally typical sampling; 1: off", flags=("--typical-p", "--typical"))
     ] = 1.0
-    tfs_z: Annotated[
-        Share,
-        sampling(
-            help="tail-free sampling; 1: off",
-            flags=("--tfs",),
-            env="LLAMA_ARG_TFS",
-        ),
-    ] = 1.0
+    tfs_z: Annotated[Share, sampling(help="tail-free sampling; 1: off", flags=("--tfs",))] = 1.0
     top_n_sigma: Annotated[
         Number,
         sampling(
             help="keep logits within this many standard deviations of the maximum; 0 or less: off",
             flags=("--top-nsigma", "--top-n-sigma"),
-            env="LLAMA_ARG_TOP_N_SIGMA",
         ),
     ] = -1.0
     xtc_probability: Annotated[
         Share,
-        sampling(
-            help="probability that XTC removes the top tokens; 0: off",
-            flags=("--xtc-probability",),
-            env="LLAMA_ARG_XTC_PROBABILITY",
-        ),
+        sampling(help="probability that XTC removes the top tokens; 0: off", flags=("--xtc-probability",)),
     ] = 0.0
     xtc_threshold: Annotated[
         Share,
         sampling(
-            help="minimum probability of a token that XTC removes; above 0.5: off",
-            flags=("--xtc-threshold",),
-            env="LLAMA_ARG_XTC_THRESHOLD",
+            help="minimum probability of a token that XTC removes; above 0.5: off", flags=("--xtc-threshold",)
         ),
     ] = 0.1
     mirostat: Annotated[
         int,
         Meta(ge=0, le=2),
-        sampling(
-            help="Mirostat version, instead of the other samplers; 0: off",
-            flags=("--mirostat",),
-            env="LLAMA_ARG_MIROSTAT",
-        ),
+        sampling(help="Mirostat version, instead of the other samplers; 0: off", flags=("--mirostat",)),
     ] = 0
     mirostat_tau: Annotated[
-        FromZero,
-        sampling(
-            help="Mirostat's target entropy, in bits", flags=("--mirostat-ent",), env="LLAMA_ARG_MIROSTAT_ENT"
-        ),
+        FromZero, sampling(help="Mirostat's target entropy, in bits", flags=("--mirostat-ent",))
     ] = 5.0
-    mirostat_eta: Annotated[
-        FromZero,
-        sampling(help="Mirostat's learning rate", flags=("--mirostat-lr",), env="LLAMA_ARG_MIROSTAT_LR"),
-    ] = 0.1
+    mirostat_eta: Annotated[FromZero, sampling(help="Mirostat's learning rate", flags=("--mirostat-lr",))] = (
+        0.1
+    )
     adaptive_target: Annotated[
         Number,
         sampling(
             help="target probability of the tokens that `adaptive_p` prefers; below 0: none",
             note="Used only if `adaptive_p` is among the samplers, where it always comes last",
             flags=("--adaptive-target",),
-            env="LLAMA_ARG_ADAPTIVE_TARGET",
         ),
     ] = -1.0
     adaptive_decay: Annotated[
@@ -172,16 +125,10 @@ class SamplingOptions(Struct, kw_only=True):
         sampling(
             help="how long `adaptive_p` remembers the probabilities of its tokens; values above 0.99 count as 0.99",
             flags=("--adaptive-decay",),
-            env="LLAMA_ARG_ADAPTIVE_DECAY",
         ),
     ] = 0.9
     min_keep: Annotated[
-        Count,
-        sampling(
-            help="minimum number of tokens that samplers keep",
-            flags=("--min-keep",),
-            env="LLAMA_ARG_MIN_KEEP",
-        ),
+        Count, sampling(help="minimum number of tokens that samplers keep", flags=("--min-keep",))
     ] = 0
     logit_bias: Annotated[
         Biases,
@@ -190,7 +137,6 @@ class SamplingOptions(Struct, kw_only=True):
             note="`false` forbids a token. The list replaces that of the server's flag",
             values='array of `[id or text, number or false]`, or object `{"id or text": number or false}`',
             flags=("-l", "--logit-bias"),
-            env="LLAMA_ARG_LOGIT_BIAS",
         ),
     ] = Biases()
 
@@ -199,25 +145,17 @@ class SamplingOptions(Struct, kw_only=True):
     repeat_last_n: Annotated[
         LastN,
         penalty(
-            help="number of last tokens to penalize; 0: off, -1: the context size",
-            flags=("--repeat-last-n",),
-            env="LLAMA_ARG_REPEAT_LAST_N",
+            help="number of last tokens to penalize; 0: off, -1: the context size", flags=("--repeat-last-n",)
         ),
     ] = 64
     repeat_penalty: Annotated[
-        Positive,
-        penalty(
-            help="penalty on repeated tokens; 1: off",
-            flags=("--repeat-penalty",),
-            env="LLAMA_ARG_REPEAT_PENALTY",
-        ),
+        Positive, penalty(help="penalty on repeated tokens; 1: off", flags=("--repeat-penalty",))
     ] = 1.0
     presence_penalty: Annotated[
         Number,
         penalty(
             help="value that is subtracted once from the logits of repeated tokens; 0: off",
             flags=("--presence-penalty",),
-            env="LLAMA_ARG_PRESENCE_PENALTY",
         ),
     ] = 0.0
     frequency_penalty: Annotated[
@@ -225,7 +163,6 @@ class SamplingOptions(Struct, kw_only=True):
         penalty(
             help="value that is subtracted from a token's logit for each repetition; 0: off",
             flags=("--frequency-penalty",),
-            env="LLAMA_ARG_FREQUENCY_PENALTY",
         ),
     ] = 0.0
     penalize_nl: Annotated[
@@ -234,7 +171,6 @@ class SamplingOptions(Struct, kw_only=True):
             help="penalize newlines, too",
             flags=("--penalize-nl",),
             off=("--no-penalize-nl",),
-            env="LLAMA_ARG_PENALIZE_NL",
         ),
     ] = False
     penalty_prompt: Annotated[
@@ -252,31 +188,19 @@ class SamplingOptions(Struct, kw_only=True):
             help="strength of DRY, the penalty on repeated sequences; 0: off",
             note="The next token of a repetition loses multiplier * base ^ (length - allowed length)",
             flags=("--dry-multiplier",),
-            env="LLAMA_ARG_DRY_MULTIPLIER",
         ),
     ] = 0.0
     dry_base: Annotated[
-        FromOne,
-        penalty(
-            help="base of DRY's growth with the length of a repetition",
-            flags=("--dry-base",),
-            env="LLAMA_ARG_DRY_BASE",
-        ),
+        FromOne, penalty(help="base of DRY's growth with the length of a repetition", flags=("--dry-base",))
     ] = 1.75
     dry_allowed_length: Annotated[
-        Count,
-        penalty(
-            help="longest repetition without a DRY penalty",
-            flags=("--dry-allowed-length",),
-            env="LLAMA_ARG_DRY_ALLOWED_LENGTH",
-        ),
+        Count, penalty(help="longest repetition without a DRY penalty", flags=("--dry-allowed-length",))
     ] = 2
     dry_penalty_last_n: Annotated[
         LastN,
         penalty(
             help="number of last tokens that DRY searches; 0: off, -1: the context size",
             flags=("--dry-penalty-last-n",),
-            env="LLAMA_ARG_DRY_PENALTY_LAST_N",
         ),
     ] = -1
     dry_sequence_breakers: Annotated[
@@ -285,7 +209,6 @@ class SamplingOptions(Struct, kw_only=True):
             help="strings that end a repetition",
             values=f"array of at most {BREAKERS_MAX} strings of up to {BREAKER_BYTES_MAX} bytes, of which 40 are used",
             flags=("--dry-sequence-breaker",),
-            env="LLAMA_ARG_DRY_SEQUENCE_BREAKER",
             metavar="TEXT",
         ),
     ] = SequenceBreakers(("\n", ":", '"', "*"))

@@ -47,7 +47,6 @@ class Options(SamplingOptions, kw_only=True):
             help="reuse the cached prefix of the prompt",
             flags=("--cache-prompt",),
             off=("--no-cache-prompt",),
-            env="LLAMA_ARG_CACHE_PROMPT",
         ),
     ] = True
     n_cache_reuse: Annotated[
@@ -57,7 +56,6 @@ class Options(SamplingOptions, kw_only=True):
             note="Used after the common prefix, if tokens before the chunk were dropped. The result is inexact, because"
             " the chunk was computed with the dropped tokens. Has no effect on models whose cache cannot be shifted",
             flags=("--cache-reuse",),
-            env="LLAMA_ARG_CACHE_REUSE",
             echo=False,
         ),
     ] = 0
@@ -74,7 +72,6 @@ class Options(SamplingOptions, kw_only=True):
             help="maximum tokens to generate; -1: no limit, -2: until the context is full",
             note="0: only prefill the prompt. In a request, -1 means the flag's limit",
             flags=("-n", "--predict", "--n-predict"),
-            env="LLAMA_ARG_N_PREDICT",
             see=("--n-predict-max",),
         ),
     ] = -1
@@ -82,9 +79,7 @@ class Options(SamplingOptions, kw_only=True):
     n_keep: Annotated[
         LastN,
         length(
-            help="prompt tokens kept on a context shift, without BOS; -1: the whole prompt",
-            flags=("--keep",),
-            env="LLAMA_ARG_KEEP",
+            help="prompt tokens kept on a context shift, without BOS; -1: the whole prompt", flags=("--keep",)
         ),
     ] = 0
     n_discard: Annotated[
@@ -102,17 +97,9 @@ class Options(SamplingOptions, kw_only=True):
         ),
     ] = Stops()
     ignore_eos: Annotated[
-        bool,
-        length(
-            help="never sample an end-of-generation token",
-            flags=("--ignore-eos",),
-            env="LLAMA_ARG_IGNORE_EOS",
-        ),
+        bool, length(help="never sample an end-of-generation token", flags=("--ignore-eos",))
     ] = False
-    n_indent: Annotated[
-        Count,
-        length(help="end the answer at a line indented by less than this; 0: off"),
-    ] = 0
+    n_indent: Annotated[Count, length(help="end the answer at a line indented by less than this; 0: off")] = 0
     n: Annotated[
         Many,
         length(

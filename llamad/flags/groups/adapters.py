@@ -13,9 +13,7 @@ class Adapters:
     """Settings about LoRA adapters and control vectors."""
 
     lora: tuple[AdapterFile, ...] = flag(
-        names=("--lora",),
         kind=Many(Adapter()),
-        env=("LLAMA_ARG_LORA",),
         default=(),
         repeat=True,
         help="LoRA adapters for all requests, separated by commas; those with a name are only for requests with the"
@@ -32,29 +30,21 @@ class Adapters:
         ),
     )
     lora_init_without_apply: bool = flag(
-        names=("--lora-init-without-apply",),
-        env=("LLAMA_ARG_LORA_INIT_WITHOUT_APPLY",),
         default=False,
         help="Load LoRA adapters with scale 0; POST /lora-adapters and requests can raise it.",
     )
     lora_load_path: str | None = flag(
-        names=("--lora-load-path",),
         kind=File(),
-        env=("LLAMA_ARG_LORA_LOAD_PATH",),
         default=None,
         help="Folder from which POST /v1/load_lora_adapter may load adapters; default: off.",
     )
     lora_load_max: int = flag(
-        names=("--lora-load-max",),
         kind=Int(low=1, high=1000),
-        env=("LLAMA_ARG_LORA_LOAD_MAX",),
         default=16,
         help="Maximum adapters that are loaded from --lora-load-path.",
     )
     control_vector: tuple[ScaledFile, ...] = flag(
-        names=("--control-vector",),
         kind=Many(ControlVector()),
-        env=("LLAMA_ARG_CONTROL_VECTOR",),
         default=(),
         repeat=True,
         help="Control vectors, separated by commas. May be repeated.",
@@ -70,9 +60,7 @@ class Adapters:
     )
     # 0 stands for the first possible layer and for the last layer.
     control_vector_layer_range: tuple[int, int] = flag(
-        names=("--control-vector-layer-range",),
         kind=Pair(Int(), Int()),
-        env=("LLAMA_ARG_CONTROL_VECTOR_LAYER_RANGE",),
         default=(0, 0),
         metavar="FIRST LAST",
         help="Layers that control vectors are added to, both inclusive; default: all except the first.",

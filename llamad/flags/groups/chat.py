@@ -12,38 +12,29 @@ class Chat:
     """Settings about chat templates and reasoning."""
 
     chat_template: str | None = flag(
-        names=("--chat-template",),
-        env=("LLAMA_ARG_CHAT_TEMPLATE",),
         kind=Text(),
         default=None,
         metavar="NAME|JINJA",
         help="Chat template instead of the model's: the name of a built-in one, or Jinja text.",
     )
     chat_template_file: str | None = flag(
-        names=("--chat-template-file",),
-        env=("LLAMA_ARG_CHAT_TEMPLATE_FILE",),
         kind=File(),
         default=None,
         help="The same, from a file.",
     )
     chat_template_kwargs: str = flag(
-        names=("--chat-template-kwargs",),
-        env=("LLAMA_ARG_CHAT_TEMPLATE_KWARGS",),
         kind=Text(),
         default="{}",
         metavar="JSON",
         help="Template variables for every chat, as a JSON object; those of a request take precedence.",
     )
     jinja: bool = flag(
-        names=("--jinja",),
         off=("--no-jinja",),
-        env=("LLAMA_ARG_JINJA",),
         default=True,
         help="Render chats with the model's or the given Jinja template; off: with the built-in template that it is"
         " recognized as, without tools.",
     )
     reasoning_format: Literal["none", "auto", "deepseek", "deepseek-legacy"] = flag(
-        names=("--reasoning-format",),
         env=("LLAMA_ARG_THINK",),
         default="auto",
         help="Where reasoning goes; none: content, auto and deepseek: reasoning_content, deepseek-legacy:"
@@ -51,21 +42,17 @@ class Chat:
     )
     reasoning: OnOffAuto = flag(
         names=("-rea", "--reasoning"),
-        env=("LLAMA_ARG_REASONING",),
         kind=ON_OFF_AUTO,
         default="auto",
         help="Reasoning in chats; auto: on if the template has a switch for it. A request's enable_thinking or"
         " reasoning_effort takes precedence.",
     )
     reasoning_effort: str = flag(
-        names=("--reasoning-effort",),
-        env=("LLAMA_ARG_REASONING_EFFORT",),
         kind=Text(),
         default="default",
         help="Reasoning effort, in the template's words (low, medium, high, ...); default: up to the template.",
     )
     reasoning_budget: int = flag(
-        names=("--reasoning-budget",),
         env=("LLAMA_ARG_THINK_BUDGET",),
         kind=Int(low=-1),
         default=-1,
@@ -73,36 +60,27 @@ class Chat:
         " -1: no limit, 0: no reasoning.",
     )
     reasoning_budget_message: str | None = flag(
-        names=("--reasoning-budget-message",),
         env=("LLAMA_ARG_THINK_BUDGET_MESSAGE",),
         kind=Text(),
         default=None,
         help="Text that ends the reasoning when its budget is used up; with a budget of 0 it is the whole reasoning.",
     )
     reasoning_preserve: bool = flag(
-        names=("--reasoning-preserve",),
         off=("--no-reasoning-preserve",),
-        env=("LLAMA_ARG_REASONING_PRESERVE",),
         default=True,
         help="Keep the reasoning of earlier turns in the prompt, if the template has a switch for it.",
     )
     skip_chat_parsing: bool = flag(
-        names=("--skip-chat-parsing",),
         off=("--no-skip-chat-parsing",),
-        env=("LLAMA_ARG_SKIP_CHAT_PARSING",),
         default=False,
         help="Leave everything in content, reasoning and tool calls included.",
     )
     prefill_assistant: bool = flag(
-        names=("--prefill-assistant",),
         off=("--no-prefill-assistant",),
-        env=("LLAMA_ARG_PREFILL_ASSISTANT",),
         default=True,
         help="Continue a final assistant message; off: treat it as complete.",
     )
     spm_infill: bool = flag(
-        names=("--spm-infill",),
-        env=("LLAMA_ARG_SPM_INFILL",),
         default=False,
         help="Put the suffix before the prefix in /infill, as some models expect.",
     )

@@ -18,7 +18,6 @@ class Context:
 
     n_ctx: int = flag(
         names=("-c", "--ctx-size"),
-        env=("LLAMA_ARG_CTX_SIZE",),
         kind=Int(low=0),
         default=0,
         help="Context size in tokens. All slots share it, or, with -np and without --kv-unified, it is split evenly"
@@ -40,22 +39,18 @@ class Context:
         " with memory to spare.",
     )
     context_shift: bool = flag(
-        names=("--context-shift",),
         off=("--no-context-shift",),
-        env=("LLAMA_ARG_CONTEXT_SHIFT",),
         default=True,
         help="When the context is full, drop the oldest tokens and continue.",
     )
     grp_attn_n: int = flag(
         names=("-gan", "--grp-attn-n"),
-        env=("LLAMA_ARG_GRP_ATTN_N",),
         kind=Int(low=1, high=1 << 16),
         default=1,
         help="Self-extend: tokens that share a position outside the window; 1: off.",
     )
     grp_attn_w: int = flag(
         names=("-gaw", "--grp-attn-w"),
-        env=("LLAMA_ARG_GRP_ATTN_W",),
         kind=Int(low=1, high=1 << 24),
         default=512,
         help="Self-extend: window of ungrouped positions, a multiple of --grp-attn-n.",
@@ -63,28 +58,22 @@ class Context:
     kv_unified: bool = flag(
         names=("-kvu", "--kv-unified"),
         off=("-no-kvu", "--no-kv-unified"),
-        env=("LLAMA_ARG_KV_UNIFIED",),
         default=False,
         help="One KV cache for all slots: each can use the whole context, and when they outgrow it the youngest request"
         " waits in host memory (--cache-ram). Many slots are slower. On without -np.",
     )
     kv_unified_per_slot: int = flag(
-        names=("--kv-unified-per-slot",),
-        env=("LLAMA_ARG_KV_UNIFIED_PER_SLOT",),
         kind=Int(low=0),
         default=0,
         help="Maximum context of a slot in tokens; 0: no limit of its own. Without --ctx-size the whole context becomes"
         " so much for each slot.",
     )
     swa_full: bool = flag(
-        names=("--swa-full",),
-        env=("LLAMA_ARG_SWA_FULL",),
         default=False,
         help="Full-size KV cache for sliding-window layers, so that prefixes can be reused.",
     )
     ctx_checkpoints: int = flag(
         names=("-ctxcp", "--swa-checkpoints", "--ctx-checkpoints"),
-        env=("LLAMA_ARG_CTX_CHECKPOINTS",),
         kind=Int(low=0, high=4096),
         default=32,
         help="Maximum checkpoints per slot, from which a prompt that changed at its end is continued on models with"
@@ -99,7 +88,6 @@ class Context:
     )
     flash_attn: OnOffAuto = flag(
         names=("-fa", "--flash-attn"),
-        env=("LLAMA_ARG_FLASH_ATTN",),
         kind=ON_OFF_AUTO,
         default="auto",
         bare="on",
@@ -108,14 +96,12 @@ class Context:
     )
     cache_type_k: CacheType = flag(
         names=("-ctk", "--cache-type-k"),
-        env=("LLAMA_ARG_CACHE_TYPE_K",),
         default="f16",
         metavar="TYPE",
         help="Data type of the K cache.",
     )
     cache_type_v: CacheType = flag(
         names=("-ctv", "--cache-type-v"),
-        env=("LLAMA_ARG_CACHE_TYPE_V",),
         default="f16",
         metavar="TYPE",
         help="Data type of the V cache; quantized types need flash attention.",
@@ -123,7 +109,6 @@ class Context:
     kv_offload: bool = flag(
         names=("-kvo", "--kv-offload"),
         off=("-nkvo", "--no-kv-offload"),
-        env=("LLAMA_ARG_KV_OFFLOAD",),
         default=True,
         help="Keep the KV cache on the GPU.",
     )

@@ -17,7 +17,6 @@ class Cpu:
 
     n_threads: int = flag(
         names=("-t", "--threads"),
-        env=("LLAMA_ARG_THREADS",),
         kind=THREADS,
         default=0,
         help="Threads for decoding; 0: the available cores (hyper-threads count once, a container's quota in"
@@ -25,21 +24,17 @@ class Cpu:
     )
     n_threads_batch: int = flag(
         names=("-tb", "--threads-batch"),
-        env=("LLAMA_ARG_THREADS_BATCH",),
         kind=THREADS,
         default=0,
         help="Threads for prompts and batches; 0: same as --threads.",
     )
     n_threads_sampling: int = flag(
         names=("--threads-sampling",),
-        env=("LLAMA_ARG_THREADS_SAMPLING",),
         kind=Int(low=0, high=256, words={"auto": 0, "-1": 0}),
         default=0,
         help="Threads that sample slots in parallel; 0: automatic.",
     )
     numa: Literal["distribute", "isolate", "numactl"] | None = flag(
-        names=("--numa",),
-        env=("LLAMA_ARG_NUMA",),
         default=None,
         bare="distribute",
         metavar="distribute|isolate|numactl",
@@ -49,70 +44,54 @@ class Cpu:
     # CPU numbers; any CPU if this and the range are empty.
     cpu_mask: tuple[int, ...] = flag(
         names=("-C", "--cpu-mask"),
-        env=("LLAMA_ARG_CPU_MASK",),
         kind=CpuMask(),
         default=(),
         help="CPUs that the threads of --threads may run on, as a mask; those of --cpu-range are added.",
     )
     cpu_range: tuple[int, ...] = flag(
         names=("-Cr", "--cpu-range"),
-        env=("LLAMA_ARG_CPU_RANGE",),
         kind=CpuRange(),
         default=(),
         help="The same as a range.",
     )
     cpu_strict: int = flag(
-        names=("--cpu-strict",),
-        env=("LLAMA_ARG_CPU_STRICT",),
         kind=Int(0, 1),
         default=0,
         help="1: one of these CPUs for each thread.",
     )
     prio: int = flag(
-        names=("--prio",),
-        env=("LLAMA_ARG_PRIO",),
         kind=Int(-1, 3),
         default=0,
         help="Scheduling priority of these threads; -1: low, 0: normal, 1 to 3: real-time, which needs CAP_SYS_NICE.",
     )
     poll: int = flag(
-        names=("--poll",),
-        env=("LLAMA_ARG_POLL",),
         kind=Int(0, 100),
         default=50,
         help="How long these threads spin for work; without effect where llama.cpp is built with OpenMP.",
     )
     cpu_mask_batch: tuple[int, ...] = flag(
         names=("-Cb", "--cpu-mask-batch"),
-        env=("LLAMA_ARG_CPU_MASK_BATCH",),
         kind=CpuMask(),
         default=(),
         help="CPUs of --threads-batch; without it and --cpu-range-batch, those of --threads.",
     )
     cpu_range_batch: tuple[int, ...] = flag(
         names=("-Crb", "--cpu-range-batch"),
-        env=("LLAMA_ARG_CPU_RANGE_BATCH",),
         kind=CpuRange(),
         default=(),
         help="The same as a range.",
     )
     cpu_strict_batch: int | None = flag(
-        names=("--cpu-strict-batch",),
-        env=("LLAMA_ARG_CPU_STRICT_BATCH",),
         kind=Int(0, 1),
         default=None,
         help="--cpu-strict of --threads-batch; the same without it.",
     )
     prio_batch: int | None = flag(
-        names=("--prio-batch",),
-        env=("LLAMA_ARG_PRIO_BATCH",),
         kind=Int(-1, 3),
         default=None,
         help="--prio of --threads-batch; the same without it.",
     )
     poll_batch: int | None = flag(
-        names=("--poll-batch",),
-        env=("LLAMA_ARG_POLL_BATCH",),
         kind=Int(0, 100),
         default=None,
         help="--poll of --threads-batch; the same without it.",

@@ -12,34 +12,26 @@ class Embedding:
     """Settings about embeddings and reranking."""
 
     pooling: Literal["none", "mean", "cls", "last", "rank"] | None = flag(
-        names=("--pooling",),
-        env=("LLAMA_ARG_POOLING",),
         default=None,
         metavar="TYPE",
         help="Pooling of token embeddings; default: from the model, else none, and the mean on /v1/embeddings.",
     )
     attention: Literal["causal", "non-causal"] | None = flag(
-        names=("--attention",),
-        env=("LLAMA_ARG_ATTENTION",),
         default=None,
         metavar="TYPE",
         help="Attention type; default: from the model.",
     )
     embeddings: bool = flag(
         names=("--embedding", "--embeddings"),
-        env=("LLAMA_ARG_EMBEDDINGS",),
         default=False,
         help="Enable the embedding endpoints; a model that can generate still does.",
     )
     reranking: bool = flag(
         names=("--rerank", "--reranking"),
-        env=("LLAMA_ARG_RERANKING",),
         default=False,
         help="Enable the rerank and classify endpoints; same as --embedding --pooling rank.",
     )
     embd_normalize: int = flag(
-        names=("--embd-normalize",),
-        env=("LLAMA_ARG_EMBD_NORMALIZE",),
         kind=Int(low=-1),
         default=2,
         help="Normalization of embeddings; -1: none, 0: maximum 32760, 1: taxicab, 2: Euclidean, above:"

@@ -15,8 +15,6 @@ class General:
     """Settings of the program itself."""
 
     env_file: str | None = flag(
-        names=("--env-file",),
-        env=("LLAMA_ARG_ENV_FILE",),
         kind=File(),
         default=None,
         secret=True,

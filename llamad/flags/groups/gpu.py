@@ -19,21 +19,18 @@ class Gpu:
 
     n_gpu_layers: int = flag(
         names=("-ngl", "--gpu-layers", "--n-gpu-layers"),
-        env=("LLAMA_ARG_N_GPU_LAYERS",),
         kind=Int(low=-1, words={"auto": -1, "all": ALL_LAYERS}),
         default=-1,
         help="Layers to offload to the GPUs, if there are any; auto, -1: as many as fit (--fit).",
     )
     split_mode: Literal["none", "layer", "row", "tensor"] = flag(
         names=("-sm", "--split-mode"),
-        env=("LLAMA_ARG_SPLIT_MODE",),
         default="layer",
         metavar="MODE",
         help="How to split the model across several GPUs.",
     )
     tensor_split: tuple[float, ...] = flag(
         names=("-ts", "--tensor-split"),
-        env=("LLAMA_ARG_TENSOR_SPLIT",),
         kind=Many(Float(low=0.0), cut=",/"),
         default=(),
         metavar="N0,N1,...",
@@ -41,7 +38,6 @@ class Gpu:
     )
     main_gpu: int = flag(
         names=("-mg", "--main-gpu"),
-        env=("LLAMA_ARG_MAIN_GPU",),
         kind=Int(low=0),
         default=0,
         help="GPU for the whole model with --split-mode none, for intermediate results with row.",
@@ -49,15 +45,12 @@ class Gpu:
     # ("none",): no GPU.
     devices: tuple[str, ...] = flag(
         names=("-dev", "--device"),
-        env=("LLAMA_ARG_DEVICE",),
         kind=Many(Text()),
         default=(),
         metavar="NAME,...",
         help="Devices to use, by llama.cpp's names (CUDA0, RPC0, ...), or none; default: all.",
     )
     rpc: tuple[str, ...] = flag(
-        names=("--rpc",),
-        env=("LLAMA_ARG_RPC",),
         kind=Many(Endpoint()),
         default=(),
         metavar="HOST:PORT,...",
@@ -66,7 +59,6 @@ class Gpu:
     )
     override_tensor: tuple[Placement, ...] = flag(
         names=("-ot", "--override-tensor"),
-        env=("LLAMA_ARG_OVERRIDE_TENSOR",),
         kind=Placements(),
         default=(),
         repeat=True,
@@ -75,47 +67,37 @@ class Gpu:
     )
     cpu_moe: bool = flag(
         names=("-cmoe", "--cpu-moe"),
-        env=("LLAMA_ARG_CPU_MOE",),
         default=False,
         help="Keep the expert weights of all layers in host memory.",
     )
     n_cpu_moe: int = flag(
         names=("-ncmoe", "--n-cpu-moe"),
-        env=("LLAMA_ARG_N_CPU_MOE",),
         kind=Int(low=0, high=4096),
         default=0,
         help="Keep the expert weights of the first N layers in host memory.",
     )
     n_cpu_ffn: int = flag(
         names=("-ncffn", "--n-cpu-ffn"),
-        env=("LLAMA_ARG_N_CPU_FFN",),
         kind=Int(low=0, high=4096),
         default=0,
         help="Keep the dense feed-forward weights of the first N layers in host memory.",
     )
     repack: bool = flag(
-        names=("--repack",),
         off=("-nr", "--no-repack"),
-        env=("LLAMA_ARG_REPACK",),
         default=True,
         help="Repack weights for the CPU where that is faster.",
     )
     no_host: bool = flag(
-        names=("--no-host",),
-        env=("LLAMA_ARG_NO_HOST",),
         default=False,
         help="Bypass the GPUs' host buffers, so that weights in RAM can be repacked.",
     )
     op_offload: bool = flag(
-        names=("--op-offload",),
         off=("--no-op-offload",),
-        env=("LLAMA_ARG_OP_OFFLOAD",),
         default=True,
         help="Let GPUs compute large batches with weights in RAM.",
     )
     fit: OnOff = flag(
         names=("-fit", "--fit"),
-        env=("LLAMA_ARG_FIT",),
         kind=ON_OFF,
         default="on",
         help="Fit the model to the memory that is free: a smaller context, then experts, then layers in RAM. Only"
@@ -123,7 +105,6 @@ class Gpu:
     )
     fit_target: tuple[int, ...] = flag(
         names=("-fitt", "--fit-target"),
-        env=("LLAMA_ARG_FIT_TARGET",),
         kind=Many(Int(low=0, high=1 << 30)),
         default=(1024,),
         metavar="MIB0,MIB1,...",
@@ -131,7 +112,6 @@ class Gpu:
     )
     fit_ctx: int = flag(
         names=("-fitc", "--fit-ctx"),
-        env=("LLAMA_ARG_FIT_CTX",),
         kind=Int(low=CTX_MIN),
         default=4096,
         help="The smallest context that --fit chooses.",

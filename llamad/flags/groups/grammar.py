@@ -10,22 +10,17 @@ class Grammar:
     """Settings that constrain the output of requests without a constraint. At most one of them is given."""
 
     grammar: str | None = flag(
-        names=("--grammar",),
-        env=("LLAMA_ARG_GRAMMAR",),
         kind=Text(),
         default=None,
         help="GBNF grammar for requests without one; only one of the four flags here may be given.",
     )
     grammar_file: str | None = flag(
-        names=("--grammar-file",),
-        env=("LLAMA_ARG_GRAMMAR_FILE",),
         kind=File(),
         default=None,
         help="The same, from a file.",
     )
     json_schema: str | None = flag(
         names=("-j", "--json-schema"),
-        env=("LLAMA_ARG_JSON_SCHEMA",),
         kind=Text(),
         default=None,
         metavar="SCHEMA",
@@ -33,7 +28,6 @@ class Grammar:
     )
     json_schema_file: str | None = flag(
         names=("-jf", "--json-schema-file"),
-        env=("LLAMA_ARG_JSON_SCHEMA_FILE",),
         kind=File(),
         default=None,
         help="The same, from a file.",

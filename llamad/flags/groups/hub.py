@@ -16,7 +16,6 @@ class Hub:
 
     hf_repo: str | None = flag(
         names=("-hf", "-hfr", "--hf-repo"),
-        env=("LLAMA_ARG_HF_REPO",),
         kind=HubName(),
         default=None,
         help="Serve a model of Hugging Face, downloaded unless it is in the cache. Without QUANT: Q4_K_M, else Q8_0,"
@@ -24,7 +23,6 @@ class Hub:
     )
     hf_file: str | None = flag(
         names=("-hff", "--hf-file"),
-        env=("LLAMA_ARG_HF_FILE",),
         kind=Text(),
         default=None,
         metavar="FILE",
@@ -41,7 +39,6 @@ class Hub:
     )
     model_url: str | None = flag(
         names=("-mu", "--model-url"),
-        env=("LLAMA_ARG_MODEL_URL",),
         kind=Url(),
         default=None,
         secret=True,
@@ -49,8 +46,6 @@ class Hub:
         " the cache.",
     )
     offline: bool = flag(
-        names=("--offline",),
-        env=("LLAMA_ARG_OFFLINE",),
         default=False,
         help="Do not connect to any host for a model; use only files in the cache.",
     )

@@ -16,7 +16,6 @@ class Logs:
 
     verbosity: int = flag(
         names=("-v", "--log-verbose", "--verbose"),
-        env=("LLAMA_ARG_VERBOSE",),
         reload=True,
         kind=Switch(on=EVERYTHING, off=None),
         default=3,
@@ -41,19 +40,17 @@ class Logs:
     log_enabled: bool = flag(
         names=("--log-enable",),
         off=("--log-disable",),
-        env=("LLAMA_ARG_LOG_ENABLE",),
         default=True,
         help="Enable the log.",
     )
     log_file: str | None = flag(
-        names=("--log-file",),
-        env=("LLAMA_ARG_LOG_FILE",),
         kind=File(),
         default=None,
         help="Log to this file as well. SIGUSR1 opens it again, after it was renamed.",
     )
     log_file_mode: Literal["truncate", "append", "new"] = flag(
         names=("--log-append",),
+        env=(),
         kind=Switch(on="append", off=None),
         default="truncate",
         help="Append to the log file instead of truncating it.",
@@ -66,8 +63,6 @@ class Logs:
         ),
     )
     log_format: Literal["auto", "json", "text"] = flag(
-        names=("--log-format",),
-        env=("LLAMA_ARG_LOG_FORMAT",),
         default="auto",
         metavar="FORMAT",
         help="One JSON object per line, or plain text; auto: text on a terminal and in the systemd journal, else JSON.",
@@ -82,7 +77,6 @@ class Logs:
         ),
     )
     log_colors: OnOffAuto = flag(
-        names=("--log-colors",),
         env=("LLAMA_ARG_LOG_COLORS", "LLAMA_LOG_COLORS"),
         kind=ON_OFF_AUTO,
         default="auto",
@@ -91,14 +85,12 @@ class Logs:
         help="Colours in text lines; auto: on a terminal. Without a value: on.",
     )
     log_prefix: bool = flag(
-        names=("--log-prefix",),
         off=("--no-log-prefix",),
         env=("LLAMA_ARG_LOG_PREFIX", "LLAMA_LOG_PREFIX"),
         default=True,
         help="Prefix text lines with the level.",
     )
     log_timestamps: OnOffAuto = flag(
-        names=("--log-timestamps",),
         off=("--no-log-timestamps",),
         env=("LLAMA_ARG_LOG_TIMESTAMPS", "LLAMA_LOG_TIMESTAMPS"),
         kind=Switch(on="on", off="off"),
@@ -106,14 +98,10 @@ class Logs:
         help="Prefix text lines with the time; auto: not in the systemd journal, which has its own.",
     )
     log_test: bool = flag(
-        names=("--log-test",),
-        env=("LLAMA_ARG_LOG_TEST",),
         default=False,
         help="Log a line of each level and exit.",
     )
     log_prompts_dir: str | None = flag(
-        names=("--log-prompts-dir",),
-        env=("LLAMA_ARG_LOG_PROMPTS_DIR",),
         kind=File(),
         default=None,
         secret=True,

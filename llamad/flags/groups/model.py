@@ -18,7 +18,6 @@ class Loading:
 
     model: str = flag(
         names=("-m", "--model"),
-        env=("LLAMA_ARG_MODEL",),
         kind=File(),
         default=DEFAULT_MODEL,
         help="GGUF file to serve; for a split model, the first part.",
@@ -26,7 +25,6 @@ class Loading:
     # The first one is the model's name. If there is none, the model is named by its repository, or by its path.
     aliases: tuple[str, ...] = flag(
         names=("-a", "--alias"),
-        env=("LLAMA_ARG_ALIAS",),
         kind=Many(Text()),
         default=(),
         metavar="NAME,...",
@@ -34,8 +32,6 @@ class Loading:
         help="Names of the model, the first one in responses; default: the path. May be repeated.",
     )
     tags: tuple[str, ...] = flag(
-        names=("--tags",),
-        env=("LLAMA_ARG_TAGS",),
         kind=Many(Text()),
         default=(),
         metavar="TAG,...",
@@ -43,35 +39,26 @@ class Loading:
         help="Tags of the model, for /v1/models. May be repeated.",
     )
     check_tensors: bool = flag(
-        names=("--check-tensors",),
-        env=("LLAMA_ARG_CHECK_TENSORS",),
         default=False,
         help="Check the model's tensors for invalid values while loading.",
     )
     override_kv: tuple[KvOverride, ...] = flag(
-        names=("--override-kv",),
-        env=("LLAMA_ARG_OVERRIDE_KV",),
         kind=Overrides(),
         default=(),
         repeat=True,
         help="Override a metadata value of the model; TYPE is int, float, bool or str. May be repeated.",
     )
     mmap: bool = flag(
-        names=("--mmap",),
         off=("--no-mmap",),
-        env=("LLAMA_ARG_MMAP",),
         default=True,
         help="Memory-map the model file instead of reading it; with --lora only if this flag is given.",
     )
     mlock: bool = flag(
-        names=("--mlock",),
-        env=("LLAMA_ARG_MLOCK",),
         default=False,
         help="Lock the model in RAM: no swapping, no compression.",
     )
     load_mode: Literal["auto", "none", "mmap", "mlock", "mmap+mlock", "dio"] = flag(
         names=("-lm", "--load-mode"),
-        env=("LLAMA_ARG_LOAD_MODE",),
         default="auto",
         metavar="MODE",
         help="How to read the model: memory-map it, lock it in RAM, both, with direct I/O, or none of these; auto: as"
@@ -79,22 +66,17 @@ class Loading:
     )
     lazy_mode: OnOffAuto = flag(
         names=("-lzm", "--lazy-mode"),
-        env=("LLAMA_ARG_LAZY_MODE",),
         default="auto",
         metavar="on|off|auto",
         help="Read the rows of some tensors (per-layer embeddings) on demand instead of keeping them in memory; auto:"
         " above 4 GiB.",
     )
     warmup: bool = flag(
-        names=("--warmup",),
         off=("--no-warmup",),
-        env=("LLAMA_ARG_WARMUP",),
         default=True,
         help="Run the model once before the first request.",
     )
     llama_api_only: bool = flag(
-        names=("--llama-api-only",),
-        env=("LLAMA_ARG_LLAMA_API_ONLY",),
         default=False,
         help="Use only llama.cpp's public API, not its internals: no early sampling, padding, filler tokens or"
         " separate prefill, no tokenizer or tensor placement of llamad's own. Slower; for troubleshooting.",

@@ -18,14 +18,12 @@ class Multimodal:
     # None: the model reads only text.
     mmproj: str | None = flag(
         names=("-mm", "--mmproj"),
-        env=("LLAMA_ARG_MMPROJ",),
         kind=File(),
         default=None,
         help="GGUF file of the projector that makes images or sound readable for the model.",
     )
     mmproj_url: str | None = flag(
         names=("-mmu", "--mmproj-url"),
-        env=("LLAMA_ARG_MMPROJ_URL",),
         kind=Url(),
         default=None,
         secret=True,
@@ -33,7 +31,6 @@ class Multimodal:
     )
     # None: neither flag is given.
     mmproj_auto: bool | None = flag(
-        names=("--mmproj-auto",),
         off=("--no-mmproj-auto", "--no-mmproj"),
         env=("LLAMA_ARG_MMPROJ_AUTO", "LLAMA_ARG_MMPROJ_USE"),
         kind=Switch(),
@@ -42,9 +39,7 @@ class Multimodal:
         " used anyway. --no-mmproj: use none, even with --mmproj.",
     )
     mmproj_offload: bool = flag(
-        names=("--mmproj-offload",),
         off=("--no-mmproj-offload",),
-        env=("LLAMA_ARG_MMPROJ_OFFLOAD",),
         default=True,
         help="Run the projector on the GPU, if there is one.",
     )
@@ -57,58 +52,42 @@ class Multimodal:
     )
     # None: the projector's own minimum or maximum.
     image_min_tokens: int | None = flag(
-        names=("--image-min-tokens",),
-        env=("LLAMA_ARG_IMAGE_MIN_TOKENS",),
         kind=COUNT,
         default=None,
         help="Minimum tokens of an image, for models whose images vary in size.",
     )
     image_max_tokens: int | None = flag(
-        names=("--image-max-tokens",),
-        env=("LLAMA_ARG_IMAGE_MAX_TOKENS",),
         kind=COUNT,
         default=None,
         help="Maximum tokens of an image, for models whose images vary in size.",
     )
     image_max_pixels: int = flag(
-        names=("--image-max-pixels",),
-        env=("LLAMA_ARG_IMAGE_MAX_PIXELS",),
         kind=Int(low=1, high=1 << 28),
         default=40_000_000,
         help="Maximum pixels of an image: width times height.",
     )
     audio_max_seconds: int = flag(
-        names=("--audio-max-seconds",),
-        env=("LLAMA_ARG_AUDIO_MAX_SECONDS",),
         kind=Int(low=1, high=86_400),
         default=600,
         help="Maximum length of a sound in seconds.",
     )
     media_path: str | None = flag(
-        names=("--media-path",),
-        env=("LLAMA_ARG_MEDIA_PATH",),
         kind=File(),
         default=None,
         help="Folder from which requests may name files (file://).",
     )
     media_urls: bool = flag(
-        names=("--media-urls",),
         off=("--no-media-urls",),
-        env=("LLAMA_ARG_MEDIA_URLS",),
         default=False,
         help="Fetch images and sound that requests name by http or https, from public hosts only.",
     )
     media_max_bytes: int = flag(
-        names=("--media-max-bytes",),
-        env=("LLAMA_ARG_MEDIA_MAX_BYTES",),
         reload=True,
         kind=Int(low=1, high=1 << 30),
         default=10 << 20,
         help="Maximum file size of an image or a sound.",
     )
     media_cache_bytes: int = flag(
-        names=("--media-cache-bytes",),
-        env=("LLAMA_ARG_MEDIA_CACHE_BYTES",),
         kind=Int(low=0, high=1 << 40),
         default=256 << 20,
         help="Memory for encoded images and sound; the least recently used ones are removed first.",

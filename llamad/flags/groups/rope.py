@@ -13,7 +13,6 @@ class Rope:
     """Settings that extend a model's context."""
 
     rope_scaling: Literal["none", "linear", "yarn"] | None = flag(
-        names=("--rope-scaling",),
         env=("LLAMA_ARG_ROPE_SCALING_TYPE",),
         default=None,
         metavar="METHOD",
@@ -21,7 +20,6 @@ class Rope:
     )
     rope_freq_scale: float = flag(
         names=("--rope-scale",),
-        env=("LLAMA_ARG_ROPE_SCALE",),
         kind=Inverse(above=0.0),
         default=0.0,
         help="Context scaling factor; same as --rope-freq-scale 1/N.",
@@ -35,43 +33,31 @@ class Rope:
         ),
     )
     rope_freq_base: float = flag(
-        names=("--rope-freq-base",),
-        env=("LLAMA_ARG_ROPE_FREQ_BASE",),
         kind=Float(low=0.0),
         default=0.0,
         help="RoPE base frequency; 0: from the model.",
     )
     yarn_orig_ctx: int = flag(
-        names=("--yarn-orig-ctx",),
-        env=("LLAMA_ARG_YARN_ORIG_CTX",),
         kind=Int(low=0),
         default=0,
         help="YaRN: context size the model was trained with; 0: from the model.",
     )
     yarn_ext_factor: float = flag(
-        names=("--yarn-ext-factor",),
-        env=("LLAMA_ARG_YARN_EXT_FACTOR",),
         kind=Float(),
         default=-1.0,
         help="YaRN: extrapolation mix, 0: interpolation only; negative: from the model.",
     )
     yarn_attn_factor: float = flag(
-        names=("--yarn-attn-factor",),
-        env=("LLAMA_ARG_YARN_ATTN_FACTOR",),
         kind=Float(),
         default=-1.0,
         help="YaRN: attention magnitude scale; negative: from the model.",
     )
     yarn_beta_slow: float = flag(
-        names=("--yarn-beta-slow",),
-        env=("LLAMA_ARG_YARN_BETA_SLOW",),
         kind=Float(),
         default=-1.0,
         help="YaRN: high correction dimension; negative: from the model.",
     )
     yarn_beta_fast: float = flag(
-        names=("--yarn-beta-fast",),
-        env=("LLAMA_ARG_YARN_BETA_FAST",),
         kind=Float(),
         default=-1.0,
         help="YaRN: low correction dimension; negative: from the model.",

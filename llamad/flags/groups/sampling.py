@@ -19,7 +19,6 @@ class Sampling:
 
     special: bool = flag(
         names=("-sp", "--special"),
-        env=("LLAMA_ARG_SPECIAL",),
         default=False,
         help="Include special tokens in the generated text.",
     )
@@ -27,7 +26,6 @@ class Sampling:
     escape: bool = flag(
         names=("-e", "--escape"),
         off=("--no-escape",),
-        env=("LLAMA_ARG_ESCAPE",),
         default=True,
         help=r"Process escapes (\n, \t, \xHH, ...) in --dry-sequence-breaker.",
     )

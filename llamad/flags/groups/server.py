@@ -13,28 +13,22 @@ class Server:
 
     hosts: tuple[str, ...] = flag(
         names=("--host",),
-        env=("LLAMA_ARG_HOST",),
         kind=Many(Host()),
         default=("127.0.0.1",),
         metavar="HOST,...",
         help="Addresses to listen on, or paths of Unix sockets (they start with / or end in .sock).",
     )
     port: int = flag(
-        names=("--port",),
-        env=("LLAMA_ARG_PORT",),
         kind=Int(0, 65535),
         default=8080,
         help="Port to listen on; 0: any free port.",
     )
     reuse_port: bool = flag(
-        names=("--reuse-port",),
-        env=("LLAMA_ARG_REUSE_PORT",),
         default=False,
         help="Let other processes listen on the same port (SO_REUSEPORT); the kernel spreads connections over them.",
     )
     timeout: float = flag(
         names=("-to", "--timeout"),
-        env=("LLAMA_ARG_TIMEOUT",),
         reload=True,
         kind=Float(above=0.0),
         default=600.0,
@@ -53,8 +47,6 @@ class Server:
         help="API keys; a request must carry one of them. May be repeated.",
     )
     api_key_file: str | None = flag(
-        names=("--api-key-file",),
-        env=("LLAMA_ARG_API_KEY_FILE",),
         reload=True,
         kind=File(),
         default=None,
@@ -62,8 +54,6 @@ class Server:
         help="File with more API keys, one per line; lines that start with # are comments.",
     )
     ssl_key_file: str | None = flag(
-        names=("--ssl-key-file",),
-        env=("LLAMA_ARG_SSL_KEY_FILE",),
         reload=True,
         kind=File(),
         default=None,
@@ -71,8 +61,6 @@ class Server:
         help="TLS private key (PEM); needs --ssl-cert-file.",
     )
     ssl_cert_file: str | None = flag(
-        names=("--ssl-cert-file",),
-        env=("LLAMA_ARG_SSL_CERT_FILE",),
         reload=True,
         kind=File(),
         default=None,
@@ -80,8 +68,6 @@ class Server:
     )
     # Empty: none.
     cors_origins: tuple[str, ...] = flag(
-        names=("--cors-origins",),
-        env=("LLAMA_ARG_CORS_ORIGINS",),
         kind=Many(Origin(), none="none"),
         default=("auto",),
         metavar="ORIGIN,...",
@@ -89,29 +75,21 @@ class Server:
         " all if there are API keys, else this machine and desktop programs.",
     )
     cors_methods: str = flag(
-        names=("--cors-methods",),
-        env=("LLAMA_ARG_CORS_METHODS",),
         kind=HttpTokens(),
         default="GET, POST, DELETE, OPTIONS",
         help="Methods allowed to pages of other origins.",
     )
     cors_headers: str = flag(
-        names=("--cors-headers",),
-        env=("LLAMA_ARG_CORS_HEADERS",),
         kind=HttpTokens(),
         default="*",
         help="Headers allowed to pages of other origins; *: all.",
     )
     cors_credentials: bool = flag(
-        names=("--cors-credentials",),
         off=("--no-cors-credentials",),
-        env=("LLAMA_ARG_CORS_CREDENTIALS",),
         default=False,
         help="Allow them cookies and HTTP authentication.",
     )
     allowed_hosts: tuple[str, ...] = flag(
-        names=("--allowed-hosts",),
-        env=("LLAMA_ARG_ALLOWED_HOSTS",),
         kind=Many(HostName()),
         default=(),
         metavar="NAME,...",
@@ -120,8 +98,6 @@ class Server:
         " other names (421), and one without API keys rejects names that could belong to a stranger.",
     )
     trusted_proxies: tuple[str, ...] = flag(
-        names=("--trusted-proxies",),
-        env=("LLAMA_ARG_TRUSTED_PROXIES",),
         kind=Many(Network()),
         default=(),
         metavar="NETWORK,...",
@@ -130,16 +106,12 @@ class Server:
         " unix: all clients of a Unix socket. Proxies send X-Forwarded-For or Forwarded.",
     )
     proxy_protocol: bool = flag(
-        names=("--proxy-protocol",),
-        env=("LLAMA_ARG_PROXY_PROTOCOL",),
         default=False,
         help="Connections from trusted proxies begin with the PROXY protocol, version 1 or 2; needs"
         " --trusted-proxies.",
     )
     # Starts with "/" and does not end with it; empty: none.
     api_prefix: str = flag(
-        names=("--api-prefix",),
-        env=("LLAMA_ARG_API_PREFIX",),
         kind=PathPrefix(),
         default="",
         help="Path before that of every endpoint, for example /llm; other paths are a 404.",
@@ -159,8 +131,6 @@ class Server:
         help="Enable GET /metrics, for Prometheus.",
     )
     metrics_public: bool = flag(
-        names=("--metrics-public",),
-        env=("LLAMA_ARG_METRICS_PUBLIC",),
         default=False,
         help="GET /metrics needs no API key, for gateways that read it without one; needs --metrics.",
     )
@@ -196,8 +166,6 @@ class Server:
         help="Send a comment on a stream that was silent for this long; 0 or less: off.",
     )
     drain_seconds: float = flag(
-        names=("--drain-seconds",),
-        env=("LLAMA_ARG_DRAIN_SECONDS",),
         reload=True,
         kind=Float(low=0.0),
         default=4.0,
@@ -205,8 +173,6 @@ class Server:
         help="Grace period for running requests after SIGTERM or SIGINT.",
     )
     drain_delay_seconds: float = flag(
-        names=("--drain-delay-seconds",),
-        env=("LLAMA_ARG_DRAIN_DELAY_SECONDS",),
         reload=True,
         kind=Float(low=0.0),
         default=0.0,
@@ -215,8 +181,6 @@ class Server:
         " stops sending first.",
     )
     exit_on_load_failure: bool = flag(
-        names=("--exit-on-load-failure",),
-        env=("LLAMA_ARG_EXIT_ON_LOAD_FAILURE",),
         default=False,
         help="Exit when the model cannot be served, with a status that says why (docs/operations.md), instead of"
         " answering 500 with the reason; always so under systemd's Type=notify.",

@@ -13,6 +13,14 @@ import msgspec
 from llamad.flags.types.kinds import Kind, Switch
 
 
+_PREFIX = "LLAMA_ARG_"
+
+
+def variable_of(name: str) -> str:
+    """Return the environment variable of a flag: LLAMA_ARG_CTX_SIZE for --ctx-size."""
+    return _PREFIX + name.lstrip("-").replace("-", "_").upper()
+
+
 class Action(Enum):
     """The action that a command line requests."""
 
@@ -103,8 +111,7 @@ class Flag(msgspec.Struct, frozen=True, kw_only=True):
         """Variables that set the negation, as llama-server derives them: LLAMA_ARG_NO_X beside LLAMA_ARG_X."""
         if not isinstance(self.kind, Switch) or not self.off:
             return ()
-        prefix = "LLAMA_ARG_"
-        return tuple(f"{prefix}NO_{name[len(prefix) :]}" for name in self.env if name.startswith(prefix))
+        return tuple(f"{_PREFIX}NO_{name[len(_PREFIX) :]}" for name in self.env if name.startswith(_PREFIX))
 
     @property
     def shown_metavar(self) -> str:

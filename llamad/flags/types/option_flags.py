@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from llamad.flags.types.flag import Flag
+from llamad.flags.types.flag import Flag, variable_of
 from llamad.flags.types.kinds import I32_MIN, Float, Int, Kind, Many, Switch, Text
 from llamad.flags.types.sampling import Bias, SamplerNames
 from llamad.options.option import FLOAT_MAX, INT32_MAX, Field
@@ -42,7 +42,7 @@ def option_flag(name: str, group: str, note: str = "") -> Flag:
     return Flag(
         names=option.flags,
         off=option.off,
-        env=(option.env,),
+        env=(option.env or variable_of(option.flags[-1]),),
         dest=name,
         kind=kind,
         default=tuple(field.default) if isinstance(field.default, Biases) else field.default,
