@@ -105,43 +105,42 @@ class Metric(NamedTuple, Generic[S]):
     read: Callable[[S], Value]
 
 
-class ModelSection(NamedTuple):
+class ModelSection:
     """Metrics of each model for which a condition holds."""
 
-    is_there: Callable[[ServedModel], bool]
-    metrics: tuple[Metric[Snapshot], ...]
+    def __init__(self, is_there: Callable[[ServedModel], bool], *metrics: Metric[Snapshot]) -> None:
+        self.is_there = is_there
+        self.metrics = metrics
 
 
-class SharedSection(NamedTuple):
+class SharedSection:
     """Metrics of all models together."""
 
-    metrics: tuple[Metric[Service], ...]
+    def __init__(self, *metrics: Metric[Service]) -> None:
+        self.metrics = metrics
 
 
-def counter(name: str, help: str, read: Callable[[S], Value]) -> Metric[S]:
-    return Metric("counter", name, help, read)
+def _reader(source: str | Callable[[S], Value]) -> Callable[[Any], Value]:
+    """Return the function that reads a source. A text with a dot is the path of an attribute of the snapshot, or of the
+    service. Other texts are counters of the engine; those of microseconds are read in seconds."""
+    if not isinstance(source, str):
+        return source
+    if "." in source:
+        return attrgetter(source)
+    if source.endswith(("_us", "_us_max")):
+        return lambda one: one.seconds(source)
+    return lambda one: one.stats[source]
 
 
-def gauge(name: str, help: str, read: Callable[[S], Value]) -> Metric[S]:
-    return Metric("gauge", name, help, read)
+def counter(name: str, help: str, source: str | Callable[[S], Value]) -> Metric[S]:
+    return Metric("counter", name, help, _reader(source))
 
 
-def stat(name: str) -> Callable[[Snapshot], Value]:
-    """Return the source that reads the engine's counter of this name."""
-    return lambda one: one.stats[name]
+def gauge(name: str, help: str, source: str | Callable[[S], Value]) -> Metric[S]:
+    return Metric("gauge", name, help, _reader(source))
 
 
-def seconds(name: str) -> Callable[[Snapshot], Value]:
-    """Return the source that reads the engine's counter of microseconds of this name, in seconds."""
-    return lambda one: one.seconds(name)
-
-
-def at(path: str) -> Callable[[Any], Value]:
-    """Return the source that reads an attribute of a snapshot, or of the service, by its path."""
-    return attrgetter(path)
-
-
-def nothing(_: Snapshot) -> Value:
+def _nothing(_: Snapshot) -> Value:
     return 0
 
 
@@ -151,335 +150,255 @@ def _generates(served: ServedModel) -> bool:
 
 ENGINE_STATE = ModelSection(
     lambda served: True,
-    (
-        gauge(
-            "llamad:engine_up", "1 while an engine serves.", lambda one: int(one.host.state is State.READY)
-        ),
-        gauge(
-            "llamad:engine_failed",
-            "1 if the engine has failed and is not started again.",
-            lambda one: int(one.host.state is State.FAILED),
-        ),
-        counter("llamad:engine_restarts_total", "Restarts of the engine.", at("host.restarts.n_total")),
+    gauge("llamad:engine_up", "1 while an engine serves.", lambda one: int(one.host.state is State.READY)),
+    gauge(
+        "llamad:engine_failed",
+        "1 if the engine has failed and is not started again.",
+        lambda one: int(one.host.state is State.FAILED),
     ),
+    counter("llamad:engine_restarts_total", "Restarts of the engine.", "host.restarts.n_total"),
 )
 
 MEMORY = SharedSection(
-    (
-        gauge(
-            "llamad:request_memory_bytes",
-            "Memory that requests hold: bodies, decoded values, prompts, grammars.",
-            at("budget.n_bytes"),
-        ),
-        gauge(
-            "llamad:request_memory_max_bytes",
-            "The limit of the memory that requests hold (--bodies-max-bytes).",
-            at("budget.bytes_max"),
-        ),
-        counter(
-            "llamad:request_memory_refused_total",
-            "Requests refused because others held the memory.",
-            at("budget.n_refused"),
-        ),
+    gauge(
+        "llamad:request_memory_bytes",
+        "Memory that requests hold: bodies, decoded values, prompts, grammars.",
+        "budget.n_bytes",
+    ),
+    gauge(
+        "llamad:request_memory_max_bytes",
+        "The limit of the memory that requests hold (--bodies-max-bytes).",
+        "budget.bytes_max",
+    ),
+    counter(
+        "llamad:request_memory_refused_total",
+        "Requests refused because others held the memory.",
+        "budget.n_refused",
     ),
 )
 
 ENGINE = ModelSection(
     _generates,
-    (
-        counter(
-            "llamacpp:prompt_tokens_total", "Number of prompt tokens processed.", stat("n_prompt_tokens")
-        ),
-        counter(
-            "llamacpp:prompt_tokens_cached_total",
-            "Number of prompt tokens reused from the cache.",
-            stat("n_reused"),
-        ),
-        counter("llamacpp:prompt_seconds_total", "Time spent on prompts.", seconds("prompt_us")),
-        counter(
-            "llamacpp:tokens_predicted_total", "Number of generation tokens processed.", stat("n_predicted")
-        ),
-        counter("llamacpp:tokens_predicted_seconds_total", "Time spent generating.", seconds("predict_us")),
-        counter("llamacpp:n_decode_total", "Number of llama_decode() calls.", stat("n_decodes")),
-        counter("llamacpp:n_tokens_max", "Largest observed sequence length.", stat("n_tokens_max")),
-        # Metrics of speculative decoding, which llamad does not have; they are always 0.
-        counter("llamacpp:spec_decode_num_draft_tokens_total", "Draft tokens generated.", nothing),
-        counter("llamacpp:spec_decode_num_accepted_tokens_total", "Draft tokens accepted.", nothing),
-        counter("llamacpp:spec_decode_num_drafts_total", "Drafts verified.", nothing),
-        counter(
-            "llamad:aborted_total", "Tasks aborted because the client or server stopped.", stat("n_aborted")
-        ),
-        counter(
-            "llamad:evicted_tokens_total", "Cached tokens dropped for another prompt.", stat("n_evicted")
-        ),
-        counter(
-            "llamad:decode_failures_total",
-            "Decodes that failed, except those without room in the KV cache.",
-            stat("n_decode_failures"),
-        ),
-        counter(
-            "llamad:decodes_refused_total",
-            "Decodes repeated because the KV cache had no room for them.",
-            stat("n_refused"),
-        ),
-        counter(
-            "llamad:deferred_picks_total",
-            "Tokens sampled after their step, because their grammar was slow.",
-            stat("n_deferred"),
-        ),
-        counter(
-            "llamad:deferred_pick_seconds_total",
-            "Time that streams with slow grammars did not decode.",
-            seconds("deferred_us"),
-        ),
-        counter(
-            "llamad:suspensions_total",
-            "Running requests suspended because the shared KV cache was full.",
-            stat("n_suspensions"),
-        ),
-        counter(
-            "llamad:recomputed_tokens_total",
-            "Tokens of suspended requests that had no room in host memory and were computed again.",
-            stat("n_recomputed"),
-        ),
-        counter("llamad:steps_total", "Engine steps.", stat("n_steps")),
-        counter(
-            "llamad:steps_landed_total",
-            "Engine steps that sampled while logits were still arriving.",
-            stat("n_landed"),
-        ),
-        counter("llamad:step_plan_seconds_total", "Engine time: admitting and planning.", seconds("plan_us")),
-        counter("llamad:step_decode_seconds_total", "Engine time: decoding.", seconds("decode_us")),
-        counter("llamad:step_wait_seconds_total", "Engine time: waiting for the device.", seconds("wait_us")),
-        counter("llamad:step_sample_seconds_total", "Engine time: sampling.", seconds("sample_us")),
-        counter(
-            "llamad:step_emit_seconds_total", "Engine time: detokenizing and events.", seconds("emit_us")
-        ),
-        counter("llamad:wakes_total", "Wake-ups of the event loop.", stat("n_wakes")),
-        counter(
-            "llamad:step_wake_seconds_total",
-            "Time from the engine's wake-up until the event loop took its events.",
-            seconds("wake_us"),
-        ),
-        counter(
-            "llamad:step_write_seconds_total", "Event loop time: writing responses.", seconds("write_us")
-        ),
-        gauge(
-            "llamacpp:prompt_tokens_seconds",
-            "Average prompt throughput in tokens/s.",
-            lambda one: one.stats["n_prompt_tokens"] / (one.seconds("prompt_us") or 1.0),
-        ),
-        gauge(
-            "llamacpp:predicted_tokens_seconds",
-            "Average generation throughput in tokens/s.",
-            lambda one: one.stats["n_predicted"] / (one.seconds("predict_us") or 1.0),
-        ),
-        gauge(
-            "llamacpp:kv_cache_usage_ratio",
-            "KV-cache usage. 1 means 100 percent usage.",
-            lambda one: one.n_cached() / one.n_ctx,
-        ),
-        gauge("llamacpp:kv_cache_tokens", "KV-cache tokens.", lambda one: one.n_cached()),
-        gauge(
-            "llamad:kv_cache_running_ratio",
-            "KV-cache usage of running requests; what idle slots keep is free for others.",
-            lambda one: min(1.0, one.n_cached(only_running=True) / one.n_ctx),
-        ),
-        gauge(
-            "llamacpp:requests_processing",
-            "Number of requests processing.",
-            lambda one: sum(slot.is_busy for slot in one.slots),
-        ),
-        gauge("llamacpp:requests_deferred", "Number of requests deferred.", at("engine.n_waiting")),
-        gauge("llamad:requests_suspended", "Number of requests suspended.", stat("n_suspended")),
-        gauge(
-            "llamacpp:n_busy_slots_per_decode",
-            "Average number of busy slots per llama_decode() call.",
-            lambda one: one.stats["n_busy"] / max(one.stats["n_decodes"], 1),
-        ),
-        gauge(
-            "llamad:last_step_age_seconds",
-            "Time since the engine's last step; grows while it is idle, or stuck.",
-            lambda one: (clock_us() - one.stats["t_last_step_us"]) / 1e6,
-        ),
-        gauge(
-            "llamad:lora_requests_info",
-            "Named adapters of running and waiting requests.",
-            Snapshot.adapters_in_use,
-        ),
-        counter("llamad:state_saves_total", "Slot states saved.", stat("n_saves")),
-        counter("llamad:state_restores_total", "Slot states restored.", stat("n_restores")),
-        counter(
-            "llamad:state_stall_seconds_total",
-            "Time that streams waited while the states of other slots were saved or restored.",
-            seconds("state_us"),
-        ),
-        gauge(
-            "llamad:state_stall_seconds_max",
-            "Longest wait for one saved or restored state.",
-            seconds("state_us_max"),
-        ),
+    counter("llamacpp:prompt_tokens_total", "Number of prompt tokens processed.", "n_prompt_tokens"),
+    counter(
+        "llamacpp:prompt_tokens_cached_total", "Number of prompt tokens reused from the cache.", "n_reused"
     ),
+    counter("llamacpp:prompt_seconds_total", "Time spent on prompts.", "prompt_us"),
+    counter("llamacpp:tokens_predicted_total", "Number of generation tokens processed.", "n_predicted"),
+    counter("llamacpp:tokens_predicted_seconds_total", "Time spent generating.", "predict_us"),
+    counter("llamacpp:n_decode_total", "Number of llama_decode() calls.", "n_decodes"),
+    counter("llamacpp:n_tokens_max", "Largest observed sequence length.", "n_tokens_max"),
+    # Metrics of speculative decoding, which llamad does not have; they are always 0.
+    counter("llamacpp:spec_decode_num_draft_tokens_total", "Draft tokens generated.", _nothing),
+    counter("llamacpp:spec_decode_num_accepted_tokens_total", "Draft tokens accepted.", _nothing),
+    counter("llamacpp:spec_decode_num_drafts_total", "Drafts verified.", _nothing),
+    counter("llamad:aborted_total", "Tasks aborted because the client or server stopped.", "n_aborted"),
+    counter("llamad:evicted_tokens_total", "Cached tokens dropped for another prompt.", "n_evicted"),
+    counter(
+        "llamad:decode_failures_total",
+        "Decodes that failed, except those without room in the KV cache.",
+        "n_decode_failures",
+    ),
+    counter(
+        "llamad:decodes_refused_total",
+        "Decodes repeated because the KV cache had no room for them.",
+        "n_refused",
+    ),
+    counter(
+        "llamad:deferred_picks_total",
+        "Tokens sampled after their step, because their grammar was slow.",
+        "n_deferred",
+    ),
+    counter(
+        "llamad:deferred_pick_seconds_total",
+        "Time that streams with slow grammars did not decode.",
+        "deferred_us",
+    ),
+    counter(
+        "llamad:suspensions_total",
+        "Running requests suspended because the shared KV cache was full.",
+        "n_suspensions",
+    ),
+    counter(
+        "llamad:recomputed_tokens_total",
+        "Tokens of suspended requests that had no room in host memory and were computed again.",
+        "n_recomputed",
+    ),
+    counter("llamad:steps_total", "Engine steps.", "n_steps"),
+    counter(
+        "llamad:steps_landed_total", "Engine steps that sampled while logits were still arriving.", "n_landed"
+    ),
+    counter("llamad:step_plan_seconds_total", "Engine time: admitting and planning.", "plan_us"),
+    counter("llamad:step_decode_seconds_total", "Engine time: decoding.", "decode_us"),
+    counter("llamad:step_wait_seconds_total", "Engine time: waiting for the device.", "wait_us"),
+    counter("llamad:step_sample_seconds_total", "Engine time: sampling.", "sample_us"),
+    counter("llamad:step_emit_seconds_total", "Engine time: detokenizing and events.", "emit_us"),
+    counter("llamad:wakes_total", "Wake-ups of the event loop.", "n_wakes"),
+    counter(
+        "llamad:step_wake_seconds_total",
+        "Time from the engine's wake-up until the event loop took its events.",
+        "wake_us",
+    ),
+    counter("llamad:step_write_seconds_total", "Event loop time: writing responses.", "write_us"),
+    gauge(
+        "llamacpp:prompt_tokens_seconds",
+        "Average prompt throughput in tokens/s.",
+        lambda one: one.stats["n_prompt_tokens"] / (one.seconds("prompt_us") or 1.0),
+    ),
+    gauge(
+        "llamacpp:predicted_tokens_seconds",
+        "Average generation throughput in tokens/s.",
+        lambda one: one.stats["n_predicted"] / (one.seconds("predict_us") or 1.0),
+    ),
+    gauge(
+        "llamacpp:kv_cache_usage_ratio",
+        "KV-cache usage. 1 means 100 percent usage.",
+        lambda one: one.n_cached() / one.n_ctx,
+    ),
+    gauge("llamacpp:kv_cache_tokens", "KV-cache tokens.", lambda one: one.n_cached()),
+    gauge(
+        "llamad:kv_cache_running_ratio",
+        "KV-cache usage of running requests; what idle slots keep is free for others.",
+        lambda one: min(1.0, one.n_cached(only_running=True) / one.n_ctx),
+    ),
+    gauge(
+        "llamacpp:requests_processing",
+        "Number of requests processing.",
+        lambda one: sum(slot.is_busy for slot in one.slots),
+    ),
+    gauge("llamacpp:requests_deferred", "Number of requests deferred.", "engine.n_waiting"),
+    gauge("llamad:requests_suspended", "Number of requests suspended.", "n_suspended"),
+    gauge(
+        "llamacpp:n_busy_slots_per_decode",
+        "Average number of busy slots per llama_decode() call.",
+        lambda one: one.stats["n_busy"] / max(one.stats["n_decodes"], 1),
+    ),
+    gauge(
+        "llamad:last_step_age_seconds",
+        "Time since the engine's last step; grows while it is idle, or stuck.",
+        lambda one: (clock_us() - one.stats["t_last_step_us"]) / 1e6,
+    ),
+    gauge(
+        "llamad:lora_requests_info",
+        "Named adapters of running and waiting requests.",
+        Snapshot.adapters_in_use,
+    ),
+    counter("llamad:state_saves_total", "Slot states saved.", "n_saves"),
+    counter("llamad:state_restores_total", "Slot states restored.", "n_restores"),
+    counter(
+        "llamad:state_stall_seconds_total",
+        "Time that streams waited while the states of other slots were saved or restored.",
+        "state_us",
+    ),
+    gauge("llamad:state_stall_seconds_max", "Longest wait for one saved or restored state.", "state_us_max"),
 )
 
 PROMPT_CACHE = ModelSection(
     lambda served: _generates(served) and served.settings.cache_ram != 0,
-    (
-        counter(
-            "llamad:prompt_cache_saves_total",
-            "Prompts saved when their slot was needed.",
-            stat("cache_saves"),
-        ),
-        counter("llamad:prompt_cache_hits_total", "Prompts restored to a slot.", stat("cache_hits")),
-        counter("llamad:prompt_cache_dropped_total", "Prompts evicted.", stat("cache_dropped")),
-        counter(
-            "llamad:prompt_cache_restored_tokens_total",
-            "Prompt tokens restored instead of computed.",
-            stat("cache_restored"),
-        ),
-        counter(
-            "llamad:prompt_cache_seconds_total",
-            "Engine time: saving and restoring prompts.",
-            seconds("cache_us"),
-        ),
-        gauge("llamad:prompt_cache_entries", "Prompts in host memory.", stat("cache_entries")),
-        gauge("llamad:prompt_cache_bytes", "Size of the prompts in host memory.", stat("cache_bytes")),
-        gauge(
-            "llamad:prompt_cache_seconds_max", "Longest save or restore of a prompt.", seconds("cache_us_max")
-        ),
+    counter("llamad:prompt_cache_saves_total", "Prompts saved when their slot was needed.", "cache_saves"),
+    counter("llamad:prompt_cache_hits_total", "Prompts restored to a slot.", "cache_hits"),
+    counter("llamad:prompt_cache_dropped_total", "Prompts evicted.", "cache_dropped"),
+    counter(
+        "llamad:prompt_cache_restored_tokens_total",
+        "Prompt tokens restored instead of computed.",
+        "cache_restored",
     ),
+    counter("llamad:prompt_cache_seconds_total", "Engine time: saving and restoring prompts.", "cache_us"),
+    gauge("llamad:prompt_cache_entries", "Prompts in host memory.", "cache_entries"),
+    gauge("llamad:prompt_cache_bytes", "Size of the prompts in host memory.", "cache_bytes"),
+    gauge("llamad:prompt_cache_seconds_max", "Longest save or restore of a prompt.", "cache_us_max"),
 )
 
 CHECKPOINTS = ModelSection(
     lambda served: _generates(served) and served.settings.ctx_checkpoints != 0,
-    (
-        counter("llamad:checkpoints_made_total", "Context checkpoints made.", stat("checkpoint_made")),
-        counter(
-            "llamad:checkpoints_restored_total",
-            "Context checkpoints from which a prompt was continued.",
-            stat("checkpoint_used"),
-        ),
-        counter(
-            "llamad:checkpoints_dropped_total",
-            "Context checkpoints dropped to make room.",
-            stat("checkpoint_dropped"),
-        ),
-        counter(
-            "llamad:checkpoint_seconds_total",
-            "Engine time: making and restoring checkpoints.",
-            seconds("checkpoint_us"),
-        ),
-        gauge("llamad:checkpoints", "Context checkpoints held.", stat("checkpoints")),
-        gauge("llamad:checkpoint_bytes", "Size of the context checkpoints.", stat("checkpoint_bytes")),
-        gauge(
-            "llamad:checkpoint_seconds_max",
-            "Longest time to make or restore a checkpoint.",
-            seconds("checkpoint_us_max"),
-        ),
+    counter("llamad:checkpoints_made_total", "Context checkpoints made.", "checkpoint_made"),
+    counter(
+        "llamad:checkpoints_restored_total",
+        "Context checkpoints from which a prompt was continued.",
+        "checkpoint_used",
+    ),
+    counter(
+        "llamad:checkpoints_dropped_total", "Context checkpoints dropped to make room.", "checkpoint_dropped"
+    ),
+    counter(
+        "llamad:checkpoint_seconds_total", "Engine time: making and restoring checkpoints.", "checkpoint_us"
+    ),
+    gauge("llamad:checkpoints", "Context checkpoints held.", "checkpoints"),
+    gauge("llamad:checkpoint_bytes", "Size of the context checkpoints.", "checkpoint_bytes"),
+    gauge(
+        "llamad:checkpoint_seconds_max", "Longest time to make or restore a checkpoint.", "checkpoint_us_max"
     ),
 )
 
 VECTORS = ModelSection(
     lambda served: served.host.embedder is not None,
-    (
-        counter(
-            "llamad:vector_texts_total",
-            "Texts embedded, ranked or classified.",
-            at("embedder.counts.n_texts"),
-        ),
-        counter("llamad:vector_tokens_total", "Tokens embedded or scored.", at("embedder.counts.n_tokens")),
-        counter(
-            "llamad:vector_batches_total", "Batches embedded or scored.", at("embedder.counts.n_batches")
-        ),
-        counter(
-            "llamad:vector_failures_total", "Batches of texts that failed.", at("embedder.counts.n_failures")
-        ),
-        counter(
-            "llamad:vector_seconds_total",
-            "Time spent on embeddings and scores.",
-            at("embedder.counts.seconds"),
-        ),
-        gauge(
-            "llamad:vector_requests",
-            "Embedding, rerank and classify requests in progress.",
-            at("embedder.n_jobs"),
-        ),
-        gauge(
-            "llamad:vector_texts_waiting",
-            "Texts to embed or score that wait.",
-            at("embedder.n_texts_waiting"),
-        ),
+    counter("llamad:vector_texts_total", "Texts embedded, ranked or classified.", "embedder.counts.n_texts"),
+    counter("llamad:vector_tokens_total", "Tokens embedded or scored.", "embedder.counts.n_tokens"),
+    counter("llamad:vector_batches_total", "Batches embedded or scored.", "embedder.counts.n_batches"),
+    counter("llamad:vector_failures_total", "Batches of texts that failed.", "embedder.counts.n_failures"),
+    counter("llamad:vector_seconds_total", "Time spent on embeddings and scores.", "embedder.counts.seconds"),
+    gauge(
+        "llamad:vector_requests", "Embedding, rerank and classify requests in progress.", "embedder.n_jobs"
     ),
+    gauge("llamad:vector_texts_waiting", "Texts to embed or score that wait.", "embedder.n_texts_waiting"),
 )
 
 STATES = ModelSection(
     lambda served: True,
-    (
-        counter("llamad:session_saves_total", "Sessions saved.", at("served.sessions.n_saves")),
-        counter(
-            "llamad:session_restores_total",
-            "Sessions restored, also from files.",
-            at("served.sessions.n_restores"),
-        ),
-        counter(
-            "llamad:session_refused_total",
-            "Sessions not saved because there was no room.",
-            at("served.sessions.n_refused"),
-        ),
-        counter("llamad:session_evicted_total", "Sessions evicted.", at("served.sessions.n_evicted")),
-        counter(
-            "llamad:state_refused_total",
-            "States rejected because the room for states in transit was full.",
-            at("served.room.n_refused"),
-        ),
-        gauge("llamad:sessions", "Sessions held.", lambda one: len(one.served.sessions)),
-        gauge(
-            "llamad:session_bytes",
-            "Size of all sessions, including those being saved.",
-            at("served.sessions.n_bytes"),
-        ),
-        gauge(
-            "llamad:state_bytes",
-            "Bytes of states in transit: request bodies, files, responses.",
-            at("served.room.n_bytes"),
-        ),
-        gauge(
-            "llamad:state_actions",
-            "State actions running or waiting for their slot.",
-            lambda one: len(one.served.state_actions),
-        ),
-        gauge(
-            "llamad:counted_texts",
-            "Long texts of /tokenize running or waiting.",
-            lambda one: len(one.served.counted),
-        ),
+    counter("llamad:session_saves_total", "Sessions saved.", "served.sessions.n_saves"),
+    counter(
+        "llamad:session_restores_total", "Sessions restored, also from files.", "served.sessions.n_restores"
+    ),
+    counter(
+        "llamad:session_refused_total",
+        "Sessions not saved because there was no room.",
+        "served.sessions.n_refused",
+    ),
+    counter("llamad:session_evicted_total", "Sessions evicted.", "served.sessions.n_evicted"),
+    counter(
+        "llamad:state_refused_total",
+        "States rejected because the room for states in transit was full.",
+        "served.room.n_refused",
+    ),
+    gauge("llamad:sessions", "Sessions held.", lambda one: len(one.served.sessions)),
+    gauge(
+        "llamad:session_bytes",
+        "Size of all sessions, including those being saved.",
+        "served.sessions.n_bytes",
+    ),
+    gauge(
+        "llamad:state_bytes",
+        "Bytes of states in transit: request bodies, files, responses.",
+        "served.room.n_bytes",
+    ),
+    gauge(
+        "llamad:state_actions",
+        "State actions running or waiting for their slot.",
+        lambda one: len(one.served.state_actions),
+    ),
+    gauge(
+        "llamad:counted_texts",
+        "Long texts of /tokenize running or waiting.",
+        lambda one: len(one.served.counted),
     ),
 )
 
 REQUESTS = SharedSection(
-    (
-        counter("llamad:reloads_total", "Reloads (SIGHUP).", at("metrics.reloads.n_total")),
-        counter(
-            "llamad:reload_failures_total",
-            "Reloads that kept an old setting.",
-            at("metrics.reloads.n_failures"),
-        ),
-        gauge("llamad:reload_ok", "0 if the last reload kept the old version of this item.", reloaded_items),
-        gauge(
-            "llamad:certificate_expiry_timestamp_seconds",
-            "When the first certificate of the chain expires.",
-            certificate_expiry,
-        ),
-        counter(
-            "llamad:requests_total",
-            "Responses by endpoint and status; 499: the client disconnected.",
-            requests,
-        ),
-        counter(
-            "llamad:clients_gone_total",
-            "Requests whose client disconnected early.",
-            at("metrics.n_client_gone"),
-        ),
+    counter("llamad:reloads_total", "Reloads (SIGHUP).", "metrics.reloads.n_total"),
+    counter(
+        "llamad:reload_failures_total", "Reloads that kept an old setting.", "metrics.reloads.n_failures"
+    ),
+    gauge("llamad:reload_ok", "0 if the last reload kept the old version of this item.", reloaded_items),
+    gauge(
+        "llamad:certificate_expiry_timestamp_seconds",
+        "When the first certificate of the chain expires.",
+        certificate_expiry,
+    ),
+    counter(
+        "llamad:requests_total", "Responses by endpoint and status; 499: the client disconnected.", requests
+    ),
+    counter(
+        "llamad:clients_gone_total", "Requests whose client disconnected early.", "metrics.n_client_gone"
     ),
 )
 

@@ -20,7 +20,7 @@ def test_the_example_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
     assert example is not None
     rows = eval(f"({example[1]})", vars(metrics_table))
     engine = metrics_table.ENGINE
-    longer = engine._replace(metrics=engine.metrics + rows)
+    longer = metrics_table.ModelSection(engine.is_there, *engine.metrics, *rows)
     sections = [longer if one is engine else one for one in metrics_table.SECTIONS]
     monkeypatch.setattr(prometheus, "SECTIONS", sections)
     with Faked(Fake(), "-np", "3", "--metrics") as server:
