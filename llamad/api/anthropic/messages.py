@@ -12,8 +12,10 @@ import msgspec
 
 from llamad.api.anthropic.blocks import ContentBlocks, event
 from llamad.api.anthropic.request import MessagesRequest, Thinking, into_chat
+from llamad.api.generate.completion_json import ended_timings
+from llamad.api.generate.completion_result import piece_timings
+from llamad.api.generate.dialect import Dialect
 from llamad.api.generate.job import CompletionPart, Job
-from llamad.api.generate.stream_event import TextFrame
 from llamad.api.openai import objects
 from llamad.api.openai.chat_request import Chat, settle_chat, start, with_chat
 from llamad.api.openai.input_tokens import count
@@ -45,10 +47,8 @@ def _usage(n_prompt: int, n_cached: int, n_decoded: int) -> dict[str, int]:
     }
 
 
-class MessageDialect:
+class MessageDialect(Dialect[Job, CompletionPart]):
     """The dialect of one request: its id, and how reasoning is shown."""
-
-    holds = False  # the parser decides what an event is
 
     def __init__(self, chat: Chat, thinking: Thinking, request_id: str) -> None:
         self.chat = chat
@@ -91,12 +91,9 @@ class MessageDialect:
         message = self._message([], _usage(part.n_prompt, part.n_cached, part.n_decoded))
         return event("message_start", message=message) + event("ping")
 
-    def frame(self, part: CompletionPart) -> TextFrame | None:
-        return None  # only the parser knows which part of the output is content
-
     def piece(self, part: CompletionPart, piece: TextEvent) -> bytes:
         answer = self._answer(part)
-        answer.more = objects.piece_timings(part, piece)
+        answer.more = piece_timings(part, piece)
         return answer.take(answer.parser.feed(piece.data.decode("utf-8", "replace")))
 
     def progress(self, part: CompletionPart, progress: dict[str, Any]) -> bytes:
@@ -107,7 +104,7 @@ class MessageDialect:
         out = answer.take(answer.parser.finish()) + answer.close()
         done = part.ended
         usage = _usage(done.n_prompt, done.n_cached, done.n_decoded)
-        more = {"timings": objects.ended_timings(part)} if answer.more else {}
+        more = {"timings": ended_timings(part.ended)} if answer.more else {}
         return out + event("message_delta", delta=self._stop(part), usage=usage, **more)
 
     def end(self, job: Job) -> bytes:

@@ -1,21 +1,15 @@
-"""The JSON of a completion: the final object, its timings, the pieces of a stream, `response_fields`.
+"""Parts of the JSON of a completion: timings, progress, usage, tokens, `response_fields`.
 
 Pure functions on the event loop. Must not know how the response is sent.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
-from llamad.client.events import Done, TokenProbs
-from llamad.client.task import STOP_NAMES
+from llamad.client.events import Done
 from llamad.tokenizer.vocab import Vocab
-
-_encode = msgspec.json.Encoder().encode
 
 
 def timings(n_prompt: int, n_cached: int, prompt_us: int, n_decoded: int, predict_us: int) -> dict[str, Any]:
@@ -34,6 +28,10 @@ def timings(n_prompt: int, n_cached: int, prompt_us: int, n_decoded: int, predic
         "predicted_per_token_ms": predicted_ms / n_decoded if n_decoded else 0.0,
         "predicted_per_second": n_decoded * 1e6 / predict_us if predict_us else 0.0,
     }
+
+
+def ended_timings(done: Done) -> dict[str, Any]:
+    return timings(done.n_prompt, done.n_cached, done.prompt_us, done.n_decoded, done.predict_us)
 
 
 def progress(n_prompt: int, n_cached: int, n_processed: int, prompt_us: int) -> dict[str, Any]:
@@ -58,69 +56,10 @@ def usage(dones: Sequence[Done], n: int = 1) -> dict[str, Any]:
     }
 
 
-def probabilities(
-    tokens: list[int], probs: list[TokenProbs], vocab: Vocab, is_post: bool
-) -> list[msgspec.Raw]:
-    """Return `completion_probabilities`, with the new fields and the oldest ones (`content`, `probs`) side by side.
-    Each token's entry is encoded immediately, because as objects they would take many times the memory."""
-    name, name_top = ("prob", "top_probs") if is_post else ("logprob", "top_logprobs")
-
-    def entry(token: int, value: float) -> dict[str, Any]:
-        data = vocab.output(token)
-        return {
-            "id": token,
-            "token": data.decode("utf-8", "replace"),
-            "bytes": list(data),
-            name: value,
-        }
-
-    out = []
-    for token, (own, top) in zip(tokens, probs, strict=False):
-        item = entry(token, own)
-        rows = [entry(*one) for one in top]
-        item[name_top] = rows
-        item["content"] = item["token"]
-        item["probs"] = [
-            {"prob": row[name] if is_post else math.exp(row[name]), "tok_str": row["token"]} for row in rows
-        ]
-        out.append(msgspec.Raw(_encode(item)))
-    return out
-
-
-def final(
-    done: Done,
-    *,
-    index: int,
-    content: str,
-    tokens: list[int],
-    model: str,
-    settings: dict[str, Any],
-    prompt: str,
-    stops: Sequence[str],
-) -> dict[str, Any]:
-    """Return the complete result object, with old and new fields side by side."""
-    stop_type = STOP_NAMES[done.stop_type]
-    return {
-        "index": index,
-        "content": content,
-        "tokens": tokens,
-        "id_slot": done.slot,
-        "stop": True,
-        "model": model,
-        "tokens_predicted": done.n_decoded,
-        "tokens_evaluated": done.n_prompt,
-        "generation_settings": settings,
-        "prompt": prompt,
-        "has_new_line": done.has_new_line,
-        "truncated": done.truncated,
-        "stop_type": stop_type,
-        "stopped_eos": stop_type == "eos",
-        "stopped_limit": stop_type == "limit",
-        "stopped_word": stop_type == "word",
-        "stopping_word": stops[done.stop_word] if done.stop_word >= 0 else "",
-        "tokens_cached": done.n_slot_tokens,
-        "timings": timings(done.n_prompt, done.n_cached, done.prompt_us, done.n_decoded, done.predict_us),
-    }
+def token_json(vocab: Vocab, token: int, name: str, value: float) -> dict[str, Any]:
+    """Return a token with its probability, which has this name, in the format of /completion and of chats."""
+    data = vocab.output(token)
+    return {"id": token, "token": data.decode("utf-8", "replace"), "bytes": list(data), name: value}
 
 
 def select(result: dict[str, Any], response_fields: Sequence[str]) -> dict[str, Any]:

@@ -1,12 +1,14 @@
-"""The response format of an endpoint, as job.py uses it. Must not know how a request is run."""
+"""The response format of an endpoint, as job.py uses it; what most formats share is the default here. Must not know how
+a request is run."""
 
 from __future__ import annotations
 
 from typing import Any, Protocol, TypeVar
 
-from llamad.api.generate.stream_event import TextFrame
+from llamad.api.generate.stream_event import TextFrame, write_event
 from llamad.api.request.errors import ApiError
 from llamad.client.text_event import TextEvent
+from llamad.http import sse
 from llamad.http.request import Response
 
 J = TypeVar("J", contravariant=True)  # a job
@@ -16,14 +18,18 @@ P = TypeVar("P", contravariant=True)  # one of its parts
 class Dialect(Protocol[J, P]):
     """Formats one response."""
 
-    holds: bool  # whether tokens without text are held back (held_tokens.py) until the next text or done()
+    # Whether tokens without text are held back (held_tokens.py) until the next text or done(). Not if a parser decides
+    # what an event is.
+    holds: bool = False
 
     def begin(self, job: J) -> bytes:
         """Return the events before the first text of a stream."""
+        return b""
 
     def frame(self, part: P) -> TextFrame | None:
-        """Return the bytes around a text if the events of this stream contain nothing else, or else None. With a frame,
-        piece() is called only for texts with probabilities."""
+        """Return the bytes around a text if the events of this stream contain nothing else, or else None, as where only
+        a parser knows what is content. With a frame, piece() is called only for texts with probabilities."""
+        return None
 
     def piece(self, part: P, piece: TextEvent) -> bytes:
         """Return the events for a piece of a stream; they may be empty."""
@@ -36,12 +42,15 @@ class Dialect(Protocol[J, P]):
 
     def end(self, job: J) -> bytes:
         """Return the events at the end of the stream."""
+        return sse.DONE
 
     def whole(self, job: J) -> bytes:
         """Return the body of a response that is not streamed; every part is done and has its pieces."""
 
     def failed(self, error: ApiError) -> bytes:
         """Return the last event of a stream that failed."""
+        return write_event(error.body())
 
     def refused(self, error: ApiError) -> Response:
         """Return the error response."""
+        return error.response()

@@ -11,20 +11,20 @@ from typing import Any
 import msgspec
 
 from llamad.api.generate import completion_json
-from llamad.api.generate.completion_result import final_json, probabilities
+from llamad.api.generate.completion_result import final_json, piece_timings, probabilities
+from llamad.api.generate.dialect import Dialect
 from llamad.api.generate.job import CompletionPart, Job
 from llamad.api.generate.prepare import prepare
 from llamad.api.generate.stream_event import TextFrame, write_event
 from llamad.api.native.native_request import NativeRequest
 from llamad.api.request import constraints
-from llamad.api.request.errors import ApiError, bad
+from llamad.api.request.errors import bad
 from llamad.api.request.media import sent_prompts
 from llamad.api.request.prompt import Prompts
 from llamad.api.service.body_reading import with_body
 from llamad.api.service.served_model import ServedModel
 from llamad.client.text_event import TextEvent
 from llamad.http.exchange import Exchange
-from llamad.http.request import Response
 
 _encode = msgspec.json.Encoder().encode
 _FRAME = TextFrame(b'{"content":', b',"stop":false}', tokens=True)
@@ -34,13 +34,10 @@ class CompletionRequest(NativeRequest, kw_only=True):
     prompt: Prompts | None = None
 
 
-class Plain:
+class Plain(Dialect[Job, CompletionPart]):
     """The dialect of /completion: one object per prompt, or events with `content` and a last one with the rest."""
 
     holds = True
-
-    def begin(self, job: Job) -> bytes:
-        return b""
 
     def frame(self, part: CompletionPart) -> TextFrame | None:
         job = part.job
@@ -57,11 +54,7 @@ class Plain:
             event["index"] = part.index
         if piece.probs:
             event["completion_probabilities"] = probabilities(job, piece)
-        if job.generation.timings_per_token:
-            event["timings"] = completion_json.timings(
-                part.n_prompt, part.n_cached, piece.prompt_us, part.n_decoded, piece.predict_us
-            )
-        return write_event(event)
+        return write_event(event | piece_timings(part, piece))
 
     def progress(self, part: CompletionPart, progress: dict[str, Any]) -> bytes:
         event = {"index": part.index, "content": "", "tokens": [], "stop": False, "prompt_progress": progress}
@@ -80,12 +73,6 @@ class Plain:
         # They are encoded one after the other, so that large options exist only once as Python objects.
         finals = [msgspec.Raw(_encode(final_json(part))) for part in job.parts]
         return bytes(finals[0]) if len(finals) == 1 else _encode(finals)
-
-    def failed(self, error: ApiError) -> bytes:
-        return write_event(error.body())
-
-    def refused(self, error: ApiError) -> Response:
-        return error.response()
 
 
 PLAIN = Plain()

@@ -13,19 +13,19 @@ from typing import Any
 import msgspec
 
 from llamad.api.generate import completion_json
+from llamad.api.generate.completion_result import piece_timings
+from llamad.api.generate.dialect import Dialect
 from llamad.api.generate.job import CompletionPart, Job
-from llamad.api.generate.stream_event import TextFrame, write_event
+from llamad.api.generate.stream_event import TextFrame
 from llamad.api.openai import objects
 from llamad.api.openai.chat_request import Chat, settle_chat, start, with_chat
 from llamad.api.openai.request import ChatRequest
-from llamad.api.request.errors import ApiError
 from llamad.api.service.body_reading import with_body
 from llamad.api.service.served_model import ServedModel
 from llamad.chat.parsing import Delta
 from llamad.client.text_event import TextEvent
 from llamad.http import sse
 from llamad.http.exchange import Exchange
-from llamad.http.request import Response
 
 _encode = msgspec.json.Encoder().encode
 
@@ -100,10 +100,8 @@ class ChatMessage:
         return message
 
 
-class ChatDialect:
+class ChatDialect(Dialect[Job, CompletionPart]):
     """The dialect of one request: its id, and what it returns besides the text."""
-
-    holds = False  # the parser decides what an event is
 
     def __init__(self, chat: Chat, served: ServedModel) -> None:
         self.chat = chat
@@ -178,12 +176,6 @@ class ChatDialect:
 
     # Called by the job.
 
-    def begin(self, job: Job) -> bytes:
-        return b""
-
-    def frame(self, part: CompletionPart) -> TextFrame | None:
-        return None  # only the parser knows which part of the output is content
-
     def piece(self, part: CompletionPart, piece: TextEvent) -> bytes:
         answer = self._answer(part)
         g = part.job.generation
@@ -200,9 +192,7 @@ class ChatDialect:
         out = self._begin(part)
         self._remember(part, piece)
         for delta in answer.take(deltas):
-            out += objects.event(
-                part.job, self._chunk(part, delta, None) | objects.piece_timings(part, piece)
-            )
+            out += objects.event(part.job, self._chunk(part, delta, None) | piece_timings(part, piece))
         return out
 
     def progress(self, part: CompletionPart, progress: dict[str, Any]) -> bytes:
@@ -213,12 +203,7 @@ class ChatDialect:
         out = self._begin(part)
         for delta in answer.take(answer.parser.finish()):
             out += objects.event(part.job, self._chunk(part, delta, None))
-        last = self._chunk(part, {}, self._reason(part, answer))
-        last |= {
-            "timings": objects.ended_timings(part),
-            **objects.warnings(part.job),
-            **objects.verbose(part),
-        }
+        last = self._chunk(part, {}, self._reason(part, answer)) | objects.ending(part)
         return out + objects.event(part.job, last)
 
     def end(self, job: Job) -> bytes:
@@ -245,19 +230,9 @@ class ChatDialect:
             if job.generation.return_tokens:
                 choice["tokens"] = answer.tokens
             choices.append(choice)
-        whole = self._envelope("chat.completion", choices) | {
-            "usage": objects.usage(job),
-            "timings": objects.ended_timings(job.parts[0]),
-            **objects.warnings(job),
-            **objects.verbose(job.parts[0]),
-        }
+        whole = self._envelope("chat.completion", choices) | {"usage": objects.usage(job)}
+        whole |= objects.ending(job.parts[0])
         return _encode(completion_json.select(whole, job.generation.response_fields))
-
-    def failed(self, error: ApiError) -> bytes:
-        return write_event(error.body())
-
-    def refused(self, error: ApiError) -> Response:
-        return error.response()
 
 
 def handle(served: ServedModel, exchange: Exchange) -> None:

@@ -14,10 +14,12 @@ from typing import Any
 import msgspec
 
 from llamad.api.generate import completion_json
+from llamad.api.generate.completion_result import piece_timings
+from llamad.api.generate.dialect import Dialect
 from llamad.api.generate.held_tokens import joined
 from llamad.api.generate.job import CompletionPart, Job
 from llamad.api.generate.prepare import prepare
-from llamad.api.generate.stream_event import TextFrame, write_event
+from llamad.api.generate.stream_event import TextFrame
 from llamad.api.openai import objects
 from llamad.api.openai.echo import Echo
 from llamad.api.openai.request import TOP_LOGPROBS_MAX, OpenAiRequest, settle
@@ -32,7 +34,6 @@ from llamad.client.text_event import TextEvent
 from llamad.flags.settings import ModelSettings
 from llamad.http import sse
 from llamad.http.exchange import Exchange
-from llamad.http.request import Response
 from llamad.options.option import LEFT_OUT
 from llamad.options.ranges import LastN, Many
 
@@ -65,7 +66,7 @@ class TextRequest(OpenAiRequest, kw_only=True):
         return self.logprobs
 
 
-class TextDialect:
+class TextDialect(Dialect[Job, CompletionPart]):
     """The dialect of one request: its id, what it echoes, and what it returns with the text."""
 
     holds = True
@@ -154,9 +155,6 @@ class TextDialect:
 
     # Called by the job.
 
-    def begin(self, job: Job) -> bytes:
-        return b""
-
     def frame(self, part: CompletionPart) -> TextFrame | None:
         g = part.job.generation
         if self.echo or self.n_top >= 0 or g.return_tokens or g.timings_per_token or g.response_fields:
@@ -168,7 +166,7 @@ class TextDialect:
     def piece(self, part: CompletionPart, piece: TextEvent) -> bytes:
         text = piece.data.decode("utf-8", "replace")
         choice = self._choice(part, text, self._logprobs(part, piece), None)
-        event = self._envelope([choice | self._tokens(part, [piece])]) | objects.piece_timings(part, piece)
+        event = self._envelope([choice | self._tokens(part, [piece])]) | piece_timings(part, piece)
         return self._echo_event(part) + objects.event(part.job, event)
 
     def progress(self, part: CompletionPart, progress: dict[str, Any]) -> bytes:
@@ -179,12 +177,7 @@ class TextDialect:
         logprobs = self._logprobs(part, joined(part.held)) if part.held else None
         choice = self._choice(part, "", logprobs, objects.finish_reason(part))
         last = self._envelope([choice | (self._tokens(part, part.held) if part.held else {})])
-        last |= {
-            "timings": objects.ended_timings(part),
-            **objects.warnings(part.job),
-            **objects.verbose(part),
-        }
-        return self._echo_event(part) + objects.event(part.job, last)
+        return self._echo_event(part) + objects.event(part.job, last | objects.ending(part))
 
     def end(self, job: Job) -> bytes:
         if not self.usage:
@@ -211,19 +204,8 @@ class TextDialect:
                 logprobs = {name: prompt.get(name, []) + values for name, values in logprobs.items()}
             choice = self._choice(part, text, logprobs, objects.finish_reason(part))
             choices.append(choice | self._tokens(part, part.pieces) | {"index": index})
-        whole = self._envelope(choices) | {
-            "usage": objects.usage(job),
-            "timings": objects.ended_timings(parts[0]),
-            **objects.warnings(job),
-            **objects.verbose(parts[0]),
-        }
+        whole = self._envelope(choices) | {"usage": objects.usage(job)} | objects.ending(parts[0])
         return _encode(completion_json.select(whole, g.response_fields))
-
-    def failed(self, error: ApiError) -> bytes:
-        return write_event(error.body())
-
-    def refused(self, error: ApiError) -> Response:
-        return error.response()
 
 
 def _best(parts: list[CompletionPart], n: int) -> list[CompletionPart]:

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from llamad.api.generate import completion_json
+from llamad.api.generate.completion_json import token_json
 from llamad.api.generate.completion_result import final_json
 from llamad.api.generate.job import CompletionPart, Job
 from llamad.api.generate.stream_event import write_event
@@ -48,50 +49,32 @@ def event(job: Job, value: dict[str, Any]) -> bytes:
     return write_event(chosen) if chosen else b""
 
 
-def verbose(part: CompletionPart) -> dict[str, Any]:
+def _verbose(part: CompletionPart) -> dict[str, Any]:
     """Return the result in the format of /completion, for debugging, if `verbose` or --verbose is set."""
     job = part.job
     is_wanted = job.generation.verbose or job.served.service.settings.verbosity > VERBOSE_ABOVE
     return {"__verbose": final_json(part)} if is_wanted else {}
 
 
-def warnings(job: Job) -> dict[str, Any]:
+def _warnings(job: Job) -> dict[str, Any]:
     """Return the field `warnings` with the parts of a schema that the grammar ignores, or no field if there are
     none."""
     constraint = job.ready.constraint if job.ready is not None else None
     return {"warnings": list(constraint.warnings)} if constraint is not None and constraint.warnings else {}
 
 
-def ended_timings(part: CompletionPart) -> dict[str, Any]:
-    done = part.ended
-    return completion_json.timings(
-        done.n_prompt, done.n_cached, done.prompt_us, done.n_decoded, done.predict_us
-    )
-
-
-def piece_timings(part: CompletionPart, piece: TextEvent) -> dict[str, Any]:
-    """Return the field `timings` of an event in a stream, or no field if the request does not ask for it."""
-    if not part.job.generation.timings_per_token:
-        return {}
-    return {
-        "timings": completion_json.timings(
-            part.n_prompt, part.n_cached, piece.prompt_us, part.n_decoded, piece.predict_us
-        )
-    }
+def ending(part: CompletionPart) -> dict[str, Any]:
+    """Return the fields that a response, or the last event of a part, has besides its choices."""
+    return {"timings": completion_json.ended_timings(part.ended), **_warnings(part.job), **_verbose(part)}
 
 
 def chat_logprobs(vocab: Vocab, piece: TextEvent, n_top: int, is_post: bool) -> Iterator[dict[str, Any]]:
     """Yield the entries of `logprobs.content` for the tokens of a piece. With `post_sampling_probs` they have
     probabilities, as in /completion."""
     name, name_top = ("prob", "top_probs") if is_post else ("logprob", "top_logprobs")
-
-    def entry(token: int, value: float) -> dict[str, Any]:
-        data = vocab.output(token)
-        return {"id": token, "token": data.decode("utf-8", "replace"), "bytes": list(data), name: value}
-
     for token, (own, top) in zip(piece.tokens, piece.probs, strict=False):
-        item = entry(token, own)
-        item[name_top] = [entry(*one) for one in top[:n_top]]
+        item = token_json(vocab, token, name, own)
+        item[name_top] = [token_json(vocab, one, name, value) for one, value in top[:n_top]]
         yield item
 
 

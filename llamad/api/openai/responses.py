@@ -12,8 +12,10 @@ from typing import Any
 
 import msgspec
 
+from llamad.api.generate.completion_json import ended_timings
+from llamad.api.generate.completion_result import piece_timings
+from llamad.api.generate.dialect import Dialect
 from llamad.api.generate.job import CompletionPart, Job
-from llamad.api.generate.stream_event import TextFrame
 from llamad.api.openai import objects
 from llamad.api.openai.chat_request import Chat, settle_chat, start, with_chat
 from llamad.api.openai.responses_items import Events, OutputItems
@@ -23,7 +25,6 @@ from llamad.api.service.response_store import ResponseStore, Stored
 from llamad.api.service.served_model import ServedModel
 from llamad.api.service.service import Service
 from llamad.client.text_event import TextEvent
-from llamad.http import sse
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response
 from llamad.options.table import Options
@@ -52,10 +53,8 @@ def _within(data: bytes, text: bytes, logprobs: list[dict[str, Any]]) -> list[di
     return out
 
 
-class ResponseDialect:
+class ResponseDialect(Dialect[Job, CompletionPart]):
     """The dialect of one request: its id, and the fields of the request that it echoes. `keep` stores the response."""
-
-    holds = False  # the parser decides what an event is
 
     def __init__(
         self,
@@ -116,13 +115,10 @@ class ResponseDialect:
     def begin(self, job: Job) -> bytes:
         return self.events.first(self._response("in_progress", [], None))
 
-    def frame(self, part: CompletionPart) -> TextFrame | None:
-        return None  # events are numbered, so each one differs
-
     def piece(self, part: CompletionPart, piece: TextEvent) -> bytes:
         answer = self._answer(part)
         deltas = answer.parser.feed(piece.data.decode("utf-8", "replace"))
-        self.events.more = objects.piece_timings(part, piece)
+        self.events.more = piece_timings(part, piece)
         return answer.take(deltas, len(piece.tokens), self._logprobs(part, piece))
 
     def progress(self, part: CompletionPart, progress: dict[str, Any]) -> bytes:
@@ -132,14 +128,11 @@ class ResponseDialect:
     def done(self, part: CompletionPart) -> bytes:
         answer, status = self._answer(part), self._status(part)
         self.events.more = (
-            {"timings": objects.ended_timings(part)} if part.job.generation.timings_per_token else {}
+            {"timings": ended_timings(part.ended)} if part.job.generation.timings_per_token else {}
         )
         out = answer.take(answer.parser.finish()) + answer.close(status)
         response = self._kept(self._response(status, answer.items, part), part)
         return out + self.events.make(f"response.{status}", response=response)
-
-    def end(self, job: Job) -> bytes:
-        return sse.DONE
 
     def whole(self, job: Job) -> bytes:
         part = job.parts[0]
@@ -160,9 +153,6 @@ class ResponseDialect:
         """Return an error event: its own fields, and the usual error object."""
         fields = {"code": error.type, "message": error.message, "param": None}
         return self.events.make("error", **fields, **error.body())
-
-    def refused(self, error: ApiError) -> Response:
-        return error.response()
 
 
 def handle(served: ServedModel, exchange: Exchange) -> None:

@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 
 from llamad.api.generate import completion_json
+from llamad.api.generate.dialect import Dialect
 from llamad.api.generate.job import CompletionPart, Job
-from llamad.api.generate.stream_event import TextFrame, write_event
+from llamad.api.generate.stream_event import write_event
 from llamad.api.openai import objects
 from llamad.api.openai.chat_request import Chat, settle_chat, start, with_chat
 from llamad.api.openai.transcription_request import Transcription, read
@@ -20,9 +21,7 @@ from llamad.api.request.errors import ApiError
 from llamad.api.service.body_reading import with_body
 from llamad.api.service.served_model import ServedModel
 from llamad.client.text_event import TextEvent
-from llamad.http import sse
 from llamad.http.exchange import Exchange
-from llamad.http.request import Response
 from llamad.protocol.row_ids import without_rows
 
 PLAIN_TEXT = "text/plain; charset=utf-8"
@@ -30,11 +29,9 @@ _LOGPROB = ("token", "bytes", "logprob", "prob")
 _encode = msgspec.json.Encoder().encode
 
 
-class TranscriptDialect:
+class TranscriptDialect(Dialect[Job, CompletionPart]):
     """The dialect of a transcription. Events and bodies contain the text, and at the end its usage. Reasoning is left
     out."""
-
-    holds = False  # the parser decides what an event is
 
     def __init__(self, chat: Chat, is_text: bool) -> None:
         self.chat = chat
@@ -91,12 +88,6 @@ class TranscriptDialect:
 
     # Called by the job.
 
-    def begin(self, job: Job) -> bytes:
-        return b""
-
-    def frame(self, part: CompletionPart) -> TextFrame | None:
-        return None  # only the parser knows which part of the output is content
-
     def piece(self, part: CompletionPart, piece: TextEvent) -> bytes:
         self._remember(part, piece)
         return self._delta(self._take(piece.data))
@@ -107,9 +98,6 @@ class TranscriptDialect:
     def done(self, part: CompletionPart) -> bytes:
         return self._delta(self._take(None)) + write_event(self._done(part))
 
-    def end(self, job: Job) -> bytes:
-        return sse.DONE
-
     def whole(self, job: Job) -> bytes:
         part = job.parts[0]
         for piece in part.pieces:
@@ -119,12 +107,6 @@ class TranscriptDialect:
         if self._is_text:
             return "".join(self._texts).encode("utf-8", "replace") + b"\n"
         return _encode(completion_json.select(self._done(part), job.generation.response_fields))
-
-    def failed(self, error: ApiError) -> bytes:
-        return write_event(error.body())
-
-    def refused(self, error: ApiError) -> Response:
-        return error.response()
 
 
 def handle(served: ServedModel, exchange: Exchange) -> None:
