@@ -15,6 +15,7 @@ from .variant import Variant
 
 TRANSLATE = "ext/build/translate.py"
 INCLUDES = ("ext", "ext/llama")
+BINDING_INPUTS = ("build_llama.py", "declarations.h", "adapters.h", "media.h", "shim.h")
 BINDING_FLAGS = ("-std=c++17", "-Wno-missing-field-initializers")
 BINDING_LIBRARIES = ("llama", "mtmd", "ggml", "ggml-base")
 MODULES, BINDING_OBJECTS = "modules", "binding-objects"  # targets; the default is all there is
@@ -144,7 +145,8 @@ def _translate(setting: Setting, module: Module, output: str) -> str:
 
 
 def _binding(output: str) -> str:
-    return f"build {output}: binding | ext/llama/declarations.h ext/llama/build_llama.py\n"
+    needed = " ".join(f"ext/llama/{name}" for name in BINDING_INPUTS)
+    return f"build {output}: binding | {needed}\n"
 
 
 def _compile(setting: Setting, module: Module, source: str) -> str:

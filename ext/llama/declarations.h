@@ -1,5 +1,5 @@
-/* What cffi declares to Python. Structs end in `...`, so the compiler takes layouts from the real headers
-   and a changed name or signature fails the build. */
+/* What cffi declares to Python of llama.cpp. Structs end in `...`, so the compiler takes layouts from the real headers
+   and a changed name or signature fails the build. The functions of llamad follow from adapters.h, media.h and shim.h. */
 
 typedef int32_t llama_token;
 typedef int32_t llama_pos;
@@ -196,90 +196,10 @@ const char *ggml_backend_buft_name(ggml_backend_buffer_type_t type);
 size_t ggml_row_size(enum ggml_type type, int64_t n);
 int64_t ggml_blck_size(enum ggml_type type);
 
-typedef struct llamad_context llamad_context;
-typedef struct { int32_t permille; int32_t cancel; int32_t n_threads; int32_t api_only; ...; } llamad_load_state;
-typedef struct llamad_table llamad_table;
-
-const llamad_table *llamad_llama_table(void);
-const char *llamad_last_error(void);
-struct llama_model *llamad_model_open(const char *path, struct llama_model_params params, llamad_load_state *state);
-struct llama_model *llamad_vocab_open(const char *path, const struct llama_model_kv_override *overrides, bool api_only);
-void llamad_model_close(struct llama_model *model);
-llamad_context *llamad_context_open(struct llama_model *model, struct llama_context_params params);
-void llamad_context_close(llamad_context *ctx);
-struct llama_context *llamad_context_get(llamad_context *ctx);
-int32_t llamad_can_shift(llamad_context *ctx);
-int32_t llamad_context_rebuild(llamad_context *ctx);
-int32_t llamad_context_pools(llamad_context *ctx, struct ggml_threadpool_params *decode,
-                             struct ggml_threadpool_params *batch);
-int32_t llamad_context_control(llamad_context *ctx, const float *rows, int32_t n_rows, int32_t first, int32_t last);
-typedef struct { int32_t id; float scale; } llamad_adapter_use;
-int32_t llamad_adapter_open(struct llama_model *model, const char *path, int32_t id);
-void llamad_adapter_close(int32_t id);
-int32_t llamad_embed_with(llamad_context *ctx, const llamad_adapter_use *uses, int32_t n);
-int32_t llamad_has_openmp(void);
 void ggml_threadpool_params_init(struct ggml_threadpool_params *params, int n_threads);
 #define RPC_PROTO_MAJOR_VERSION ...
 #define RPC_PROTO_MINOR_VERSION ...
-#define LLAMAD_FLOAT_CHARS ...
-#define LLAMAD_E_REFUSED ...
-int32_t llamad_embed(llamad_context *ctx, const int32_t *tokens, const int32_t *lengths, int32_t n_texts, int32_t n_row,
-                     float *out);
-typedef struct {
-    const float *data;
-    const int32_t *grid;
-    int32_t first, n, n_pos, is_non_causal;
-} llamad_run;
-int32_t llamad_embed_mixed(llamad_context *ctx, const int32_t *ids, int32_t n_ids, const llamad_run *runs,
-                           int32_t n_runs, int32_t n_row, float *out);
-typedef struct llamad_media llamad_media;
-typedef struct { int32_t is_text, n_tokens, n_pos, is_non_causal, is_grid; } llamad_piece;
-typedef struct {
-    int32_t n_threads, uses_gpu, image_min_tokens, image_max_tokens, flash_attn;
-    const char *device;
-} llamad_media_params;
-typedef struct { int32_t sees, hears, sample_rate, has_mrope, n_row; } llamad_media_info;
-llamad_media *llamad_media_open(const char *path, const char *model, const llamad_media_params *params);
-void llamad_media_close(llamad_media *media);
-void llamad_media_describe(const llamad_media *media, llamad_media_info *info);
-int32_t llamad_media_cut(llamad_media *media, const void *data, int32_t width, int32_t height);
-int32_t llamad_media_piece(const llamad_media *media, int32_t index, llamad_piece *piece);
-int32_t llamad_media_tokens(const llamad_media *media, int32_t index, int32_t *tokens, int32_t n);
-int32_t llamad_media_positions(const llamad_media *media, int32_t index, int32_t *positions, int32_t n);
-int32_t llamad_media_encode(llamad_media *media, int32_t index, float *rows, int64_t n_floats);
-int32_t llamad_gguf_has_tensor(const char *path, const char *name);
-typedef struct {
-    int64_t n_layer, n_embd, n_head, n_head_kv, n_ctx_train, n_vocab;
-    int64_t n_k, n_v;
-    int64_t bytes;
-    int32_t device_looks_up;
-    ...;
-} llamad_gguf_shape;
-int32_t llamad_gguf_shape_of(const char *path, ggml_backend_dev_t device, llamad_gguf_shape *shape);
-typedef struct {
-    ggml_backend_dev_t device;
-    int64_t weights, cache, compute;
-} llamad_memory_use;
-int32_t llamad_context_memory(llamad_context *ctx, llamad_memory_use *uses, int32_t n_max);
-int32_t llamad_projector_memory(const char *path, const llamad_media_params *params, llamad_memory_use *uses,
-                                int32_t n_max);
-int32_t llamad_model_devices(const struct llama_model *model, ggml_backend_dev_t *devices, int32_t n_max);
-int32_t llamad_model_n_expert(const struct llama_model *model);
-int32_t llamad_rpc_add(const char *endpoint);
-typedef struct {
-    uint64_t end;
-    uint64_t n_longest;
-    int64_t unsplit;
-    int64_t twice;
-} llamad_strings;
-int32_t llamad_gguf_strings(const uint8_t *data, uint64_t n_bytes, uint64_t at, uint64_t n, int32_t is_set,
-                            llamad_strings *strings);
-int32_t llamad_tokenize(const struct llama_vocab *vocab, const char *text, int32_t n_text, int32_t *tokens,
-                        int32_t n_max, bool add_special, bool parse_special, bool whole);
-int32_t llamad_knows_words(const struct llama_vocab *vocab);
-int32_t llamad_knows_merges(const struct llama_vocab *vocab);
-int64_t llamad_words_asked(void);
-int64_t llamad_floats_json(const float *values, int64_t n, char *out);
-void llamad_log_open(int32_t event_fd);
-int32_t llamad_log_read(char *buf, int32_t n_buf, int32_t *level);
-int64_t llamad_log_dropped(void);
+
+/* Of function_table.h. */
+typedef struct llamad_table llamad_table;
+typedef struct { int32_t id; float scale; } llamad_adapter_use;

@@ -39,6 +39,8 @@ FILES = {
     "ext/llamad/engine/beside.cpp": '#include "other.h"\nint other() { return 7; }\n',
     "ext/llamad/engine/testing/probe.pyx": "def answer():\n    return 3\n",
     "ext/llama/declarations.h": "int binding_answer(void);\n",
+    "ext/llama/adapters.h": "",
+    "ext/llama/media.h": "",
     "ext/llama/shim.h": "extern int binding_answer(void);\n",
     "ext/llama/shim.cpp": 'extern "C" {\n#include "llama.h"\n}\n#include "shim.h"\n'
     "int binding_answer(void) { return llama_answer(); }\n",

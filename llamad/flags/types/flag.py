@@ -12,7 +12,6 @@ import msgspec
 
 from llamad.flags.types.kinds import Kind, Switch
 
-
 _PREFIX = "LLAMA_ARG_"
 
 
