@@ -33,7 +33,7 @@ from llamad.models.model_download import with_files
 from llamad.models.projector import ProjectorFileError, with_projector
 from llamad.models.rpc_wait import reach_once
 from llamad.protocol.errors import LoadError
-from llamad.protocol.model_info import Model, VectorInfo
+from llamad.protocol.model_info import VectorInfo
 from llamad.tokenizer.vocab_file import VocabError, VocabFile
 
 _MIB = 1 << 20
@@ -151,16 +151,7 @@ async def _check_front(settings: Settings, survey: Survey) -> list[str]:
         vocab = VocabFile(flags.model, flags.override_kv, api_only=flags.llama_api_only)
     except VocabError as error:
         raise LoadError(str(error)) from None
-    loaded = survey.loaded
-    model = Model(
-        loaded.info,
-        vocab.vocab(special=flags.special),
-        n_ctx=loaded.n_ctx,
-        n_ctx_slot=loaded.n_ctx_slot,
-        can_generate=loaded.can_generate,
-        vectors=loaded.vectors,
-        suppressed_tokens=loaded.suppressed_tokens,
-    )
+    model = survey.loaded.model(vocab.vocab(special=flags.special))
     for one in daemon.models:
         one.prepare(model)
     daemon.models.close()

@@ -344,15 +344,7 @@ class Host(Connections):
     async def _describe(self, loaded: Loaded) -> None:
         """Make the model that the endpoints see, unless it has not changed."""
         self.adapters.opened(loaded.adapters)
-        model = Model(
-            loaded.info,
-            self._vocab.vocab,
-            n_ctx=loaded.n_ctx,
-            n_ctx_slot=loaded.n_ctx_slot,
-            can_generate=loaded.can_generate,
-            vectors=loaded.vectors,
-            suppressed_tokens=loaded.suppressed_tokens,
-        )
+        model = loaded.model(self._vocab.vocab)
         if model == self.model:
             return
         if self.prepare is not None:

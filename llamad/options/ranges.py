@@ -3,8 +3,6 @@
 Pure data, read from any thread. Must not know an option.
 """
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from msgspec import Meta

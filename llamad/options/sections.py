@@ -3,8 +3,6 @@
 Pure data, read from any thread. Must not know an option.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 from llamad.options.option import Option

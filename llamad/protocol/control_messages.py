@@ -10,7 +10,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from llamad.protocol.model_info import AdapterInfo, ModelInfo, VectorInfo
+from llamad.protocol.model_info import AdapterInfo, Model, ModelInfo, VectorInfo
+from llamad.tokenizer.vocab import Vocab
 
 _LENGTH = struct.Struct("<I")
 
@@ -126,6 +127,11 @@ class Loaded(Message, frozen=True):
     vectors_pack: tuple[int, int]  # maximum tokens and texts of one batch
     suppressed_tokens: list[int]
     adapters: list[AdapterInfo] = msgspec.field(default_factory=list)
+
+    def model(self, vocab: Vocab) -> Model:
+        """Return the model as the endpoints see it, with the front's vocabulary."""
+        sizes = self.n_ctx, self.n_ctx_slot
+        return Model(self.info, vocab, *sizes, self.can_generate, self.vectors, self.suppressed_tokens)
 
 
 class Ready(Message, frozen=True):

@@ -3,8 +3,6 @@
 Except for 1 and 2 they are those of sysexits.h, which `systemctl status` shows by name; 200 and above are systemd's.
 """
 
-from __future__ import annotations
-
 OK = 0  # stopped by a signal
 # The model that the command line names cannot be served (no such file, not GGUF, download failed), or a second signal
 # came, or there is a bug.

@@ -23,7 +23,6 @@ from llamad.api.service.admission import Place
 from llamad.api.service.served_model import ServedModel
 from llamad.client.media_embeddings import MediaEmbeddings
 from llamad.http.exchange import Exchange
-from llamad.http.request import Request
 from llamad.options.table import Options
 from llamad.options.values import SystemPrompt, UntokenizedText
 from llamad.protocol.errors import EngineEnded
@@ -86,52 +85,33 @@ async def _prepare_later(
     sent: Sequence[Prompt | Built],
     then: Callable[[PreparedPrompts], None],
 ) -> None:
-    system = served.key_states.system(exchange.request.key_name)
+    system, workers = served.key_states.system(exchange.request.key_name), served.service.texts
+    new, penalty = generation.system_prompt, generation.penalty_prompt
+    constraint = None
+    breakers = b""
+    tokens: list[bytes] = []
+    rows: list[MediaEmbeddings | None] = []
     with counted as client:
-        constraint = None
         if not source.is_none:
             constraint = await served.grammars.find(client, source, served.ready()[1])
             exchange.claim.use(constraint.memory)
-        ready = await _make_ready(
-            served, exchange.request, client, system, generation, constraint, model, sent
-        )
+        if needs_breakers(generation):
+            make = partial(served.breakers.make, model.vocab, generation.dry_sequence_breakers)
+            breakers = await workers.run(client, 0, make)
+        if isinstance(penalty, UntokenizedText):
+            work = partial(penalty_tokens, penalty.text, model)
+            generation.penalty_prompt = await workers.run(client, len(penalty.text), work)
+        if new is not None:
+            system = await workers.run(client, len(new.prompt), partial(tokenized, new, model))
+        for one in sent:
+            if isinstance(one, MediaPrompt):
+                one.encode(await served.encode_media(exchange.request, one.files))
+            tokenize = partial(prompts.tokenize, one, model, system.tokens)
+            tokens.append(await workers.run(client, prompts.n_chars([one]), tokenize))
+            rows.append(await _lent(served, one) if isinstance(one, MediaPrompt) else None)
     served.ready()
     if not exchange.closed:
-        then(ready)
-
-
-async def _make_ready(
-    served: ServedModel,
-    request: Request,
-    client: int,
-    system: SystemPrompt,
-    generation: Options,
-    constraint: Constraint | None,
-    model: Model,
-    sent: Sequence[Prompt | Built],
-) -> PreparedPrompts:
-    new = generation.system_prompt
-    breakers = b""
-    if needs_breakers(generation):
-        texts = generation.dry_sequence_breakers
-        breakers = await served.service.texts.run(
-            client, 0, partial(served.breakers.make, model.vocab, texts)
-        )
-    penalty = generation.penalty_prompt
-    if isinstance(penalty, UntokenizedText):
-        work = partial(penalty_tokens, penalty.text, model)
-        generation.penalty_prompt = await served.service.texts.run(client, len(penalty.text), work)
-    if new is not None:
-        system = await served.service.texts.run(client, len(new.prompt), partial(tokenized, new, model))
-    tokens: list[bytes] = []
-    rows: list[MediaEmbeddings | None] = []
-    for one in sent:
-        if isinstance(one, MediaPrompt):
-            one.encode(await served.encode_media(request, one.files))
-        tokenize = partial(prompts.tokenize, one, model, system.tokens)
-        tokens.append(await served.service.texts.run(client, prompts.n_chars([one]), tokenize))
-        rows.append(await _lent(served, one) if isinstance(one, MediaPrompt) else None)
-    return PreparedPrompts(tokens, system, constraint, breakers, rows)
+        then(PreparedPrompts(tokens, system, constraint, breakers, rows))
 
 
 async def _lent(served: ServedModel, prompt: MediaPrompt) -> MediaEmbeddings:

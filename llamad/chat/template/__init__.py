@@ -7,8 +7,6 @@ Any thread; long conversations belong on a worker thread. Knows neither HTTP nor
     template.render(messages, tools=tools)     takes messages as the template needs them
 """
 
-from __future__ import annotations
-
 from llamad.chat.template.budget import QUICK_SECONDS
 from llamad.chat.template.builtin_templates import CHATML, builtin, builtin_names
 from llamad.chat.template.caps import DROPPING, KEEPING, Caps

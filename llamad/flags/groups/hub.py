@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llamad.flags.types.declaration import flag, flags_of
-from llamad.flags.types.flag import Action, Flag, Later, Preset, Request
+from llamad.flags.types.flag import Action, Flag, Later, Preset, Request, placeholder
 from llamad.flags.types.kinds import Switch, Text
 from llamad.flags.types.model_files import HubName
 from llamad.flags.types.network import Url
@@ -63,15 +63,15 @@ CACHE_LIST = Flag(
 DRAFTS = Later("speculative decoding")
 
 LATER_FLAGS: tuple[Flag, ...] = (
-    Flag(
-        names=("-dr", "--docker-repo"),
+    placeholder(
+        "-dr",
+        "--docker-repo",
         env=("LLAMA_ARG_DOCKER_REPO",),
-        dest="docker_repo",
         kind=Text(),
         status=Later("models of Docker Hub (most are at Hugging Face, too: --hf-repo)"),
     ),
     *(
-        Flag(names=(f"--{name}",), dest=name, kind=Switch(), default=False, status=DRAFTS)
+        placeholder(f"--{name}", kind=Switch(), default=False, status=DRAFTS)
         for name in ("mtp", "dflash", "eagle3")
     ),
 )
@@ -143,13 +143,7 @@ PRESETS: tuple[Flag, ...] = (
     ),
     # These presets use a draft model.
     *(
-        Flag(
-            names=(name,),
-            dest=name.strip("-").replace("-", "_"),
-            kind=Switch(),
-            default=False,
-            status=DRAFTS,
-        )
+        placeholder(name, kind=Switch(), default=False, status=DRAFTS)
         for name in ("--fim-qwen-7b-spec", "--fim-qwen-14b-spec")
     ),
 )

@@ -6,12 +6,8 @@ own. What only this version lacks is in the group of its feature.
 
 from __future__ import annotations
 
-from functools import partial
-
-from llamad.flags.types.flag import INERT, Flag, Inert
+from llamad.flags.types.flag import Flag, Inert, placeholder
 from llamad.flags.types.kinds import AnyText, Int, Switch
-
-flag = partial(Flag, status=INERT)
 
 PERPLEXITY = Inert("it is for llama.cpp's perplexity tool")
 INTERACTIVE = Inert("it is for llama.cpp's interactive tools")
@@ -19,47 +15,42 @@ PROMPT = Inert("it is for llama.cpp's command line tools; send the prompt in a r
 GUIDANCE = Inert("llama.cpp no longer has negative-prompt guidance")
 
 SERVER_FLAGS: tuple[Flag, ...] = (
-    flag(
-        names=("--threads-http",),
+    placeholder(
+        "--threads-http",
         env=("LLAMA_ARG_THREADS_HTTP",),
-        dest="threads_http",
         kind=Int(),
         default=-1,
         status=Inert("one event loop serves all connections"),
     ),
-    flag(
-        names=("-dt", "--defrag-thold"),
+    placeholder(
+        "-dt",
+        "--defrag-thold",
         env=("LLAMA_ARG_DEFRAG_THOLD",),
-        dest="defrag_thold",
         kind=AnyText(),
         status=Inert("llama.cpp's cache no longer needs defragmentation"),
     ),
-    flag(
-        names=("--lora-base",),
-        dest="lora_base",
-        kind=AnyText(),
-        status=Inert("llama.cpp applies adapters without a base model now"),
+    placeholder(
+        "--lora-base", kind=AnyText(), status=Inert("llama.cpp applies adapters without a base model now")
     ),
-    flag(
-        names=("-dkvc", "--dump-kv-cache"),
-        dest="dump_kv_cache",
+    placeholder(
+        "-dkvc",
+        "--dump-kv-cache",
         kind=Switch(),
         status=Inert("llama.cpp can no longer print its cache; see /slots"),
     ),
-    flag(
-        names=("--perf",),
+    placeholder(
+        "--perf",
         off=("--no-perf",),
         env=("LLAMA_ARG_PERF",),
-        dest="perf",
         kind=Switch(),
         default=False,
         status=Inert("llamad always measures; see /metrics"),
     ),
-    flag(names=("-ld", "--logdir"), dest="logdir", kind=AnyText(), status=Inert("use --log-file")),
+    placeholder("-ld", "--logdir", kind=AnyText(), status=Inert("use --log-file")),
 )
 
 INTERACTIVE_FLAGS: tuple[Flag, ...] = tuple(
-    flag(names=names, off=off, dest=names[-1].strip("-").replace("-", "_"), kind=kind, status=INTERACTIVE)
+    placeholder(*names, off=off, kind=kind, status=INTERACTIVE)
     for names, off, kind in (
         (("-i", "--interactive"), (), Switch()),
         (("-if", "--interactive-first"), (), Switch()),
@@ -76,15 +67,15 @@ INTERACTIVE_FLAGS: tuple[Flag, ...] = tuple(
 )
 
 PROMPT_FLAGS: tuple[Flag, ...] = (
-    flag(
-        names=("-co", "--color"),
-        dest="color",
+    placeholder(
+        "-co",
+        "--color",
         kind=AnyText(),
         bare="on",
         status=Inert("it is for llama.cpp's interactive tools; see --log-colors"),
     ),
     *(
-        flag(names=names, dest=names[-1].strip("-").replace("-", "_"), kind=kind, status=PROMPT)
+        placeholder(*names, kind=kind, status=PROMPT)
         for names, kind in (
             (("-p", "--prompt"), AnyText()),
             (("-f", "--file"), AnyText()),
@@ -97,13 +88,13 @@ PROMPT_FLAGS: tuple[Flag, ...] = (
         )
     ),
     *(
-        flag(names=(name,), dest=name.strip("-").replace("-", "_"), kind=AnyText(), status=GUIDANCE)
+        placeholder(name, kind=AnyText(), status=GUIDANCE)
         for name in ("--cfg-negative-prompt", "--cfg-negative-prompt-file", "--cfg-scale")
     ),
 )
 
 PERPLEXITY_FLAGS: tuple[Flag, ...] = tuple(
-    flag(names=names, dest=names[-1].strip("-").replace("-", "_"), kind=kind, status=PERPLEXITY)
+    placeholder(*names, kind=kind, status=PERPLEXITY)
     for names, kind in (
         (("--all-logits",), Switch()),
         (("--hellaswag",), Switch()),

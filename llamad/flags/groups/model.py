@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from llamad.flags.types.declaration import flag, flags_of
-from llamad.flags.types.flag import Flag, Inert, Later
+from llamad.flags.types.flag import Inert, Later, placeholder
 from llamad.flags.types.kinds import File, Int, Many, OnOffAuto, Switch, Text
 from llamad.flags.types.model_files import Overrides
 from llamad.flags.types.values import KvOverride
@@ -88,33 +88,13 @@ ONE_MODEL = Inert("llamad serves one model, and keeps it loaded")
 
 FLAGS = (
     *flags_of(Loading, "Model"),
-    Flag(
-        names=("--models-dir",),
-        env=("LLAMA_ARG_MODELS_DIR",),
-        dest="models_dir",
-        kind=File(),
-        status=SEVERAL_MODELS,
-    ),
-    Flag(
-        names=("--models-preset",),
-        env=("LLAMA_ARG_MODELS_PRESET",),
-        dest="models_preset",
-        kind=File(),
-        status=SEVERAL_MODELS,
-    ),
-    Flag(
-        names=("--models-max",),
-        env=("LLAMA_ARG_MODELS_MAX",),
-        dest="models_max",
-        kind=Int(low=0),
-        default=1,
-        status=ONE_MODEL,
-    ),
-    Flag(
-        names=("--models-autoload",),
+    placeholder("--models-dir", env=("LLAMA_ARG_MODELS_DIR",), kind=File(), status=SEVERAL_MODELS),
+    placeholder("--models-preset", env=("LLAMA_ARG_MODELS_PRESET",), kind=File(), status=SEVERAL_MODELS),
+    placeholder("--models-max", env=("LLAMA_ARG_MODELS_MAX",), kind=Int(low=0), default=1, status=ONE_MODEL),
+    placeholder(
+        "--models-autoload",
         off=("--no-models-autoload",),
         env=("LLAMA_ARG_MODELS_AUTOLOAD",),
-        dest="models_autoload",
         kind=Switch(),
         default=False,
         status=ONE_MODEL,

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from llamad.flags.types.declaration import flag, flags_of
-from llamad.flags.types.flag import Flag, Inert
+from llamad.flags.types.flag import Inert, placeholder
 from llamad.flags.types.kinds import File, Float, Int, Switch, Text
 from llamad.flags.types.network import Url
 
@@ -94,28 +92,19 @@ class Multimodal:
     )
 
 
-video = partial(Flag, status=Inert("llamad reads no video"))
+NO_VIDEO = Inert("llamad reads no video")
 
 FLAGS = (
     *flags_of(Multimodal, "Images and sound"),
-    Flag(
-        status=Inert("each image is encoded by itself"),
-        names=("--mtmd-batch-max-tokens",),
+    placeholder(
+        "--mtmd-batch-max-tokens",
         env=("LLAMA_ARG_MTMD_BATCH_MAX_TOKENS",),
-        dest="mtmd_batch_max_tokens",
         kind=COUNT,
+        status=Inert("each image is encoded by itself"),
     ),
-    video(names=("--video-fps",), env=("LLAMA_ARG_VIDEO_FPS",), dest="video_fps", kind=Float(0.0)),
-    video(
-        names=("--video-timestamp-interval",),
-        env=("LLAMA_ARG_VIDEO_TIMESTAMP_INTERVAL",),
-        dest="video_timestamp_interval",
-        kind=COUNT,
+    placeholder("--video-fps", env=("LLAMA_ARG_VIDEO_FPS",), kind=Float(0.0), status=NO_VIDEO),
+    placeholder(
+        "--video-timestamp-interval", env=("LLAMA_ARG_VIDEO_TIMESTAMP_INTERVAL",), kind=COUNT, status=NO_VIDEO
     ),
-    video(
-        names=("--video-ffmpeg-dir",),
-        env=("LLAMA_ARG_VIDEO_FFMPEG_DIR",),
-        dest="video_ffmpeg_dir",
-        kind=File(),
-    ),
+    placeholder("--video-ffmpeg-dir", env=("LLAMA_ARG_VIDEO_FFMPEG_DIR",), kind=File(), status=NO_VIDEO),
 )

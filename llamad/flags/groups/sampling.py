@@ -4,7 +4,7 @@ Pure data; must not compute."""
 from __future__ import annotations
 
 from llamad.flags.types.declaration import flag, flags_of
-from llamad.flags.types.flag import Flag, Inert
+from llamad.flags.types.flag import Flag, Inert, placeholder
 from llamad.flags.types.kinds import Switch
 from llamad.flags.types.option_flags import option_flag
 from llamad.flags.types.sampling import SamplerLetters
@@ -49,10 +49,10 @@ SAMPLER_LETTERS = Flag(
 )
 
 OTHER_FLAGS: tuple[Flag, ...] = (
-    Flag(
-        names=("-bs", "--backend-sampling"),
+    placeholder(
+        "-bs",
+        "--backend-sampling",
         env=("LLAMA_ARG_BACKEND_SAMPLING",),
-        dest="backend_sampling",
         kind=Switch(),
         default=False,
         status=Inert("llamad samples on the CPU, all slots in parallel"),

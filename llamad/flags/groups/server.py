@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llamad.flags.types.declaration import flag, flags_of
-from llamad.flags.types.flag import Flag, Inert, Later
+from llamad.flags.types.flag import Inert, Later, placeholder
 from llamad.flags.types.kinds import File, Float, Int, Many, Switch, Text
 from llamad.flags.types.network import Host, HostName, HttpTokens, Network, Origin, PathPrefix
 
@@ -191,69 +191,48 @@ PAGE_SETTINGS = Inert("llamad's page keeps its settings in the browser")
 SERVER_TOOLS = Later("server-side tools")
 
 OTHER_FLAGS = (
-    Flag(
-        names=("--webui-config", "--ui-config"),
+    placeholder(
+        "--webui-config",
+        "--ui-config",
         env=("LLAMA_ARG_UI_CONFIG", "LLAMA_ARG_WEBUI_CONFIG"),
-        dest="ui_config",
         kind=Text(),
         status=PAGE_SETTINGS,
     ),
-    Flag(
-        names=("--webui-config-file", "--ui-config-file"),
+    placeholder(
+        "--webui-config-file",
+        "--ui-config-file",
         env=("LLAMA_ARG_UI_CONFIG_FILE", "LLAMA_ARG_WEBUI_CONFIG_FILE"),
-        dest="ui_config_file",
         kind=File(),
         status=PAGE_SETTINGS,
     ),
-    Flag(
-        names=("--webui-mcp-proxy", "--ui-mcp-proxy"),
+    placeholder(
+        "--webui-mcp-proxy",
+        "--ui-mcp-proxy",
         off=("--no-webui-mcp-proxy", "--no-ui-mcp-proxy"),
         env=("LLAMA_ARG_UI_MCP_PROXY", "LLAMA_ARG_WEBUI_MCP_PROXY"),
-        dest="ui_mcp_proxy",
         kind=Switch(),
         default=False,
         status=Inert("llamad's page calls no MCP servers"),
     ),
-    Flag(
-        names=("--tools",),
-        env=("LLAMA_ARG_TOOLS",),
-        dest="tools",
-        kind=Text(),
-        status=SERVER_TOOLS,
+    placeholder("--tools", env=("LLAMA_ARG_TOOLS",), kind=Text(), status=SERVER_TOOLS),
+    placeholder(
+        "--tools-runtime", env=("LLAMA_ARG_TOOLS_RUNTIME",), kind=Text(), status=Inert("llamad runs no tools")
     ),
-    Flag(
-        names=("--tools-runtime",),
-        env=("LLAMA_ARG_TOOLS_RUNTIME",),
-        dest="tools_runtime",
-        kind=Text(),
-        status=Inert("llamad runs no tools"),
+    placeholder(
+        "--mcp-servers-config", env=("LLAMA_ARG_MCP_SERVERS_CONFIG",), kind=File(), status=SERVER_TOOLS
     ),
-    Flag(
-        names=("--mcp-servers-config",),
-        env=("LLAMA_ARG_MCP_SERVERS_CONFIG",),
-        dest="mcp_servers_config",
-        kind=File(),
-        status=SERVER_TOOLS,
-    ),
-    Flag(
-        names=("--mcp-servers-json",),
-        env=("LLAMA_ARG_MCP_SERVERS_JSON",),
-        dest="mcp_servers_json",
-        kind=Text(),
-        status=SERVER_TOOLS,
-    ),
-    Flag(
-        names=("-ag", "--agent"),
+    placeholder("--mcp-servers-json", env=("LLAMA_ARG_MCP_SERVERS_JSON",), kind=Text(), status=SERVER_TOOLS),
+    placeholder(
+        "-ag",
+        "--agent",
         off=("-no-ag", "--no-agent"),
         env=("LLAMA_ARG_AGENT",),
-        dest="agent",
         kind=Switch(),
         default=False,
         status=SERVER_TOOLS,
     ),
-    Flag(
-        names=("--sleep-idle-seconds",),
-        dest="sleep_idle_seconds",
+    placeholder(
+        "--sleep-idle-seconds",
         kind=Int(low=-1),
         default=-1,
         status=Inert("llamad keeps an idle model loaded"),

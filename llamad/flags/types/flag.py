@@ -46,12 +46,11 @@ class Inert(msgspec.Struct, frozen=True):
     """The flag has no effect in llamad (a hint, a limit, a flag of another tool). It is accepted, so that copied
     commands work, with a warning unless it has its default or a neutral value."""
 
-    reason: str = "it belongs to llama.cpp's command line tools"
+    reason: str
 
 
 Status = Ready | Later | Inert
 READY = Ready()
-INERT = Inert()
 
 
 class Request(Kind[Action], frozen=True):
@@ -116,3 +115,8 @@ class Flag(msgspec.Struct, frozen=True, kw_only=True):
     def shown_metavar(self) -> str:
         value = self.metavar or self.kind.metavar
         return f"[{value}]" if self.bare is not None and value else value
+
+
+def placeholder(*names: str, kind: Kind[Any], status: Later | Inert, **rest: Any) -> Flag:
+    """Return a flag that sets nothing. It has the dest of its last name; the rest are fields of Flag."""
+    return Flag(names=names, dest=names[-1].strip("-").replace("-", "_"), kind=kind, status=status, **rest)

@@ -18,7 +18,6 @@ import httptools
 from llamad.media.sources.errors import SourceError
 from llamad.media.sources.networks import Address, is_public
 
-SCHEMES = ("http://", "https://")
 REDIRECTS_MAX = 3
 SECONDS_MAX = 10.0
 HEAD_MAX = 1 << 15
