@@ -179,7 +179,9 @@ def test_override_kv_fits_llama_cpps_record() -> None:
 
 
 def test_override_tensor() -> None:
-    placements = settings("-ot ffn_.*_exps=CPU,token_embd=CUDA0 --override-tensor a=b=c").model.override_tensor
+    placements = settings(
+        "-ot ffn_.*_exps=CPU,token_embd=CUDA0 --override-tensor a=b=c"
+    ).model.override_tensor
     assert placements == (
         Placement("ffn_.*_exps", "CPU"),
         Placement("token_embd", "CUDA0"),

@@ -79,7 +79,9 @@ def spelled_in(name: str) -> set[str]:
     files = [path for top in ("llamad", "ext") for path in (ROOT / top).rglob("*")]
     sources = [path for path in files if path.suffix in (".py", ".pyi", ".pyx", ".pxd", ".h", ".cpp")]
     spelled = re.compile(rf"\b{name}\b")
-    return {str(path.relative_to(ROOT)) for path in sources if spelled.search(path.read_text(encoding="utf-8"))}
+    return {
+        str(path.relative_to(ROOT)) for path in sources if spelled.search(path.read_text(encoding="utf-8"))
+    }
 
 
 def test_the_engines_options_are_those_of_the_table():

@@ -257,7 +257,9 @@ def test_a_bad_grammar_is_told_by_line_and_column(bigram, grammar, line, column,
     message = bigram.refused({"prompt": "a", "grammar": grammar}, "Failed to parse grammar", '"grammar"')[
         "message"
     ]
-    complaint = re.fullmatch(r'Failed to parse grammar \("grammar"\): line (\d+), column (\d+): (.+)', message)
+    complaint = re.fullmatch(
+        r'Failed to parse grammar \("grammar"\): line (\d+), column (\d+): (.+)', message
+    )
     assert complaint, message
     assert (int(complaint[1]), int(complaint[2])) == (line, column), message
     assert reason in complaint[3]

@@ -66,8 +66,8 @@ def text(server: Live, prompt: str = "Once upon a time", **options: Any) -> str:
 
 
 def vector(server: Live, words: str) -> list[float]:
-    embedding: list[float] = server.client.post("/v1/embeddings", {"input": words}).json["data"][0]["embedding"]
-    return embedding
+    data = server.client.post("/v1/embeddings", {"input": words}).json["data"]
+    return list(data[0]["embedding"])
 
 
 def unavailable(server: Live, endpoint: str) -> dict[str, Any]:

@@ -13,7 +13,9 @@ CALL = "<call>root"
 
 
 def accepts(lazy: Lazy, text: str, grammar: str = GRAMMAR) -> bool:
-    accepted: bool = Grammar(lazy_grammar(grammar.replace(" | <[3]> <root>", ""), lazy)).accepts(text.encode())
+    accepted: bool = Grammar(lazy_grammar(grammar.replace(" | <[3]> <root>", ""), lazy)).accepts(
+        text.encode()
+    )
     return accepted
 
 

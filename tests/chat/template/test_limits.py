@@ -160,7 +160,9 @@ def test_what_is_long_ends() -> None:
 def test_what_is_large_is_never_made() -> None:
     results = answers(LARGE)
     assert {name: results[name][0] for name in LARGE} == dict.fromkeys(LARGE, "refused")
-    assert "nested too deeply" not in str([results[name] for name in LARGE if name != "a namespace in itself"])
+    assert "nested too deeply" not in str(
+        [results[name] for name in LARGE if name != "a namespace in itself"]
+    )
     peak = results[""][1]
     assert isinstance(peak, int)
     assert peak < 2_000_000  # KiB: "many large texts" may keep a gigabyte, nothing else comes near

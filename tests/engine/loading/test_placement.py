@@ -21,7 +21,9 @@ def settings(*flags: str):
 
 def shape():
     gguf_shape = ffi.new("llamad_gguf_shape *")
-    assert lib.llamad_gguf_shape_of(model_path().encode(), lib.ggml_backend_dev_by_name(b"CPU"), gguf_shape) == 0
+    assert (
+        lib.llamad_gguf_shape_of(model_path().encode(), lib.ggml_backend_dev_by_name(b"CPU"), gguf_shape) == 0
+    )
     return gguf_shape
 
 
