@@ -6,10 +6,13 @@ from libc.string cimport memset
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 
+from llamad.engine.drafts.drafting cimport drafts_free, drafts_init
+from llamad.engine.drafts.drafts cimport DraftFn
 from llamad.engine.kv.host_cache cimport cache_free, cache_init
 from llamad.engine.threads.grammar_pool cimport grammar_pool_start, grammar_pool_stop
 from llamad.engine.threads.logits_arrival cimport arrival_free, arrival_init
 from llamad.engine.scheduler.batch cimport batch_free, batch_init
+from llamad.engine.scheduler.plan cimport PROMPT_OUTPUTS_MAX
 from llamad.engine.sampler.sampler cimport sampler_scratch_bytes
 from llamad.engine.kv.cells cimport cells_used
 from llamad.engine.kv.slots cimport (
@@ -87,6 +90,8 @@ cdef class Core:
         if cache_init(&state.cache, <size_t>cache_bytes, &state.slots.checkpoints, state.table, state.ctx) < 0:
             raise MemoryError()
         state.cache.drops_idle = not cache_idle
+        if drafts_init(&state.drafts, n_slots, min(<int32_t>PROMPT_OUTPUTS_MAX, n_batch - n_slots), has_device) < 0:
+            raise MemoryError()
         self._start_threads(n_slots, n_sampler_threads, grammar_work)
         state.stats.t_last_step_us = now_us()
 
@@ -113,6 +118,7 @@ cdef class Core:
         slots_free(&state.slots)
         cache_free(&state.cache)
         batch_free(&state.plan)
+        drafts_free(&state.drafts)
         arrival_free(&state.arrival)
         free(state.scratch)
         free(state.outputs)
@@ -182,6 +188,16 @@ cdef class Core:
         for i in range(self.state.slots.n):
             n += self.state.slots.items[i].state == SLOT_IDLE
         return n
+
+    def draft_with(self, function: int, argument: int, n_fixed: int) -> None:
+        """Let a drafter guess the next tokens: a DraftFn and its argument. Every step verifies n_fixed tokens; -1: as
+        many as pay. Call only before run()."""
+        cdef State *state = &self.state
+        if not state.slots.can_share or state.slots.group_n > 1:
+            return  # what was drafted wrongly could not be removed
+        state.drafts.fn = <DraftFn><uintptr_t>function
+        state.drafts.arg = <void *><uintptr_t>argument
+        state.drafts.n_fixed = n_fixed
 
     # --- for tests ------------------------------------------------------------------------------------------------
 

@@ -184,7 +184,10 @@ cdef void faults_decode(State *state, int32_t code, int32_t first, int32_t end) 
         if slot.state == SLOT_PREFILLING and slot.n_planned:
             slot_advance(slot, min(slot.n_planned, slot.n_prefill - 1 - slot.n_tokens))
     if code == CODE_NO_ROOM:
-        _make_room(state, end - first, 1)
+        if state.plan.n_draft:
+            state.drafts.is_refused = 1  # there may be room without drafts
+        else:
+            _make_room(state, end - first, 1)
         return
     state.stats.n_decode_failures += 1
     n_suspects = _suspect(state, first, end)

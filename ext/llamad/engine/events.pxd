@@ -6,8 +6,7 @@ from llamad.engine.kv.slots cimport Slot
 from llamad.protocol.messages cimport ActionEvent
 
 cdef void emit_wake(State *state) noexcept nogil
-cdef void take_token(State *state, Slot *slot, int64_t now) noexcept nogil
-cdef void take_deferred(State *state, int64_t now) noexcept nogil
+cdef void take_token(State *state, Slot *slot, int32_t token, int64_t now) noexcept nogil
 cdef void finish_done(State *state, Slot *slot, int32_t stop_type, int32_t stop_word) noexcept nogil
 cdef void finish_failed(State *state, Slot *slot, int32_t failure, int32_t code) noexcept nogil
 cdef void emit_admitted(State *state, Slot *slot) noexcept nogil

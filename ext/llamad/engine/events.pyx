@@ -10,7 +10,7 @@ from llamad.engine.kv.task_queue cimport task_close
 from llamad.engine.sampler.logprobs cimport probs_sent
 from llamad.engine.sampler.sampler cimport sampler_close
 from llamad.engine.state.engine_state cimport State
-from llamad.engine.threads.grammar_pool cimport grammar_pool_drop, grammar_pool_next
+from llamad.engine.threads.grammar_pool cimport grammar_pool_drop
 from llamad.grammar.grammar cimport matcher_close
 from llamad.tokenizer.stop_strings cimport stops_scan
 from llamad.protocol.messages cimport (
@@ -230,9 +230,9 @@ cdef int _is_large(const Slot *slot) noexcept nogil:
     return slot.task.command.answer_bytes_max and slot.answer_bytes >= slot.task.command.answer_bytes_max
 
 
-cdef void take_token(State *state, Slot *slot, int64_t now) noexcept nogil:
-    """Take the slot's sampled token: send what may be sent, and decide whether the task continues."""
-    cdef int32_t token = slot.sampled, word, n_new, n_ready
+cdef void take_token(State *state, Slot *slot, int32_t token, int64_t now) noexcept nogil:
+    """Take a token that was sampled for the slot: send what may be sent, and decide whether the task continues."""
+    cdef int32_t word, n_new, n_ready
     cdef int64_t t_max_us = <int64_t>slot.task.command.options.t_max_predict_ms * 1000
     cdef const Pieces *pieces
     cdef const char *piece
@@ -255,6 +255,7 @@ cdef void take_token(State *state, Slot *slot, int64_t now) noexcept nogil:
     slot.answer_bytes += n_chunk + TOKEN_JSON_BYTES
     if slot.probs.n_top:
         slot.probs.n_tokens += 1
+        slot.probs.n_ahead = max(0, slot.probs.n_ahead - 1)
         slot.answer_bytes += (1 + slot.probs.n_top) * PROB_JSON_BYTES
     n_new = slot.text.n_safe
     word = stops_scan(&slot.text, slot.task.stops, slot.task.command.n_stop)
@@ -285,14 +286,6 @@ cdef void take_token(State *state, Slot *slot, int64_t now) noexcept nogil:
         _emit_text(state, slot, now, n_ready)
     elif slot.task.command.flags & TASK_STREAM and slot.text.n_safe > 0:
         _emit_text(state, slot, now, n_ready)
-
-
-cdef void take_deferred(State *state, int64_t now) noexcept nogil:
-    """Take the tokens that grammar threads have sampled since the last turn."""
-    cdef Slot *slot = grammar_pool_next(state.grammar_pool, &state.slots)
-    while slot != NULL:
-        take_token(state, slot, now)
-        slot = grammar_pool_next(state.grammar_pool, &state.slots)
 
 
 cdef void emit_step(State *state, int64_t t_decode, int64_t t_wait, int64_t t_sample, int64_t t_emit,

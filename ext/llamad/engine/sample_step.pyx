@@ -23,7 +23,7 @@ from llamad.engine.threads.sampler_pool cimport (
     sampler_pool_alert, sampler_pool_await, sampler_pool_begin, sampler_pool_drain, sampler_pool_end,
     sampler_pool_hurry, sampler_pool_is_done,
 )
-from llamad.engine.threads.slot_sample cimport slot_sample, slot_take_row
+from llamad.engine.threads.slot_sample cimport slot_sample, slot_sample_draft, slot_take_row
 from llamad.grammar.grammar cimport matcher_open
 from llamad.protocol.messages cimport (
     FAILURE_MEMORY, FAILURE_SAMPLER, SAMPLED_NOTHING, STOP_LIMIT, TASK_PROMPT_PROBS, TASK_STREAM, TaskCommand,
@@ -81,13 +81,18 @@ cdef int32_t _prepare(State *state, int64_t now) noexcept nogil:
         if slot.sampler == NULL or (slot.task.command.grammar and slot.matcher == NULL):
             finish_failed(state, slot, FAILURE_SAMPLER, 0)
             continue
-        if probs_reserve(&slot.probs) < 0:
+        if probs_reserve(&slot.probs, 1 + slot.n_draft) < 0:
             finish_failed(state, slot, FAILURE_MEMORY, 0)
             continue
         state.outputs[n] = state.outputs[i]
         n += 1
     grammar_pool_begin(state.grammar_pool, &state.slots, state.outputs, n)
     return n
+
+
+cdef void _set_nothing(Slot *slot) noexcept nogil:
+    slot.samples[0] = SAMPLED_NOTHING
+    slot.n_samples = 1
 
 
 cdef void _sample(void *arg, int32_t index, int32_t worker) noexcept nogil:
@@ -97,10 +102,10 @@ cdef void _sample(void *arg, int32_t index, int32_t worker) noexcept nogil:
     if slot.is_filler:
         return
     if state.arrival.rows == NULL:
-        slot.sampled = SAMPLED_NOTHING
+        _set_nothing(slot)
         return
-    slot.logits = state.arrival.rows + <size_t>slot.i_row * <size_t>state.n_vocab
-    slot_sample(slot, state.n_vocab, state.scratch + <size_t>worker * state.scratch_bytes)
+    slot_sample_draft(slot, state.arrival.rows + <size_t>slot.i_row * <size_t>state.n_vocab, state.n_vocab,
+                      state.pieces.is_eog, state.scratch + <size_t>worker * state.scratch_bytes)
 
 
 cdef void _reset_row(void *arg, int32_t worker) noexcept nogil:
@@ -183,7 +188,7 @@ cdef int64_t _await_rows(State *state, int is_arriving) noexcept nogil:
         arrival_end(&state.arrival, rows)
     if rows == NULL:
         for i in range(state.n_outputs):
-            state.slots.items[state.outputs[i]].sampled = SAMPLED_NOTHING
+            _set_nothing(&state.slots.items[state.outputs[i]])
             store_int(&state.slots.items[state.outputs[i]].deferral, DEFERRAL_NONE)
     state.stats.n_landed += 1
     return t_arrived
@@ -280,19 +285,19 @@ cdef void sample_step_alone(State *state, Slot *slot, const float *row) noexcept
     if slot.deferral:
         grammar_pool_add(state.grammar_pool, slot)
     else:
-        take_token(state, slot, now_us())
+        take_token(state, slot, slot.sampled, now_us())
 
 
 cdef Slot *sample_step_next(State *state, int32_t i, int64_t *waited_us) noexcept nogil:
-    """Return the slot of an output that has its token, or NULL if that comes later. Call it in the order of the
-    outputs, in which the rows arrive: the first tokens are sent while the last are still being sampled."""
+    """Return the slot of an output when it has its tokens, or all but one that a grammar thread will sample. Call it in
+    the order of the outputs, in which the rows arrive: the first are sent while the last are still being sampled."""
     cdef Slot *slot = &state.slots.items[state.outputs[i]]
     cdef int64_t t_begin
     if not sampler_pool_is_done(state.sampler_pool, i):
         t_begin = now_us()
         sampler_pool_await(state.sampler_pool, i)
         waited_us[0] += now_us() - t_begin
-    return NULL if slot.deferral else slot
+    return slot
 
 
 cdef void sample_step_end(State *state) noexcept nogil:

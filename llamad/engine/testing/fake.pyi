@@ -35,6 +35,7 @@ class Fake:
         swa_full: bool = False,
         recurrent: bool = False,
         hybrid: bool = False,
+        chaos: int = 0,
     ) -> None: ...
     def block(self, is_blocked: bool) -> None: ...
     @property

@@ -29,6 +29,7 @@ cdef enum Deferral:
 
 cdef enum:
     STOPS_MAX = 3
+    DRAFT_MAX = 63           # tokens that can be verified in one step, behind the one that was sampled
 
 ctypedef struct Slot:
     int32_t id
@@ -81,6 +82,13 @@ ctypedef struct Slot:
     int32_t i_row            # the number of that output among the batch's outputs
     float *logits
     int32_t sampled          # the token from a sampler thread; negative: a Sampled or the sampler's code
+    int32_t samples[DRAFT_MAX + 1]  # the tokens of this step; more than one if the draft was right
+    int32_t n_samples
+    int32_t draft[DRAFT_MAX]  # a guess at the tokens after next_token (drafts/drafting.pyx)
+    int32_t n_guessed        # how many of them a drafter gave; those after them only fill up the batch
+    int32_t n_draft          # how many of those are verified in this step
+    int32_t n_drafted        # guessed tokens that were verified for its task
+    int32_t n_accepted       # those of them that were right
     int32_t sample_stage     # how far sampling under a grammar has come (slot_sample.pyx)
     int32_t deferral         # a Deferral
     Job deferred             # its job in the grammar threads' queue

@@ -265,6 +265,7 @@ cdef void slot_take(Slots *slots, Slot *slot, Task *task) noexcept nogil:
     slot.t_prompt_us = slot.t_first_us = slot.answer_bytes = 0
     slot.i_output = -1
     slot.n_planned = 0
+    slot.n_guessed = slot.n_draft = slot.n_drafted = slot.n_accepted = 0
     slot.t_admit_us = now_us()
     text_clear(&slot.text)
     probs_begin(&slot.probs, task.command.options.n_probs, task.command.options.post_sampling_probs != 0)

@@ -21,7 +21,7 @@ cdef void probs_begin(Probs *probs, int32_t n_top, int32_t is_post) noexcept nog
     """Start a new task."""
     probs.n_top = n_top
     probs.is_post = is_post
-    probs.n_tokens = 0
+    probs.n_tokens = probs.n_ahead = 0
 
 
 cdef void probs_free(Probs *probs) noexcept nogil:
@@ -30,9 +30,9 @@ cdef void probs_free(Probs *probs) noexcept nogil:
     probs.n_rows_max = 0
 
 
-cdef int probs_reserve(Probs *probs) noexcept nogil:
-    """Make room for one more token. Return 0, or -1 if memory ran out."""
-    return probs_reserve_for(probs, probs.n_tokens + 1)
+cdef int probs_reserve(Probs *probs, int32_t n_more) noexcept nogil:
+    """Make room for n_more tokens. Return 0, or -1 if memory ran out."""
+    return probs_reserve_for(probs, probs.n_tokens + n_more)
 
 
 cdef int probs_reserve_for(Probs *probs, int32_t n_tokens) noexcept nogil:
@@ -51,7 +51,7 @@ cdef int probs_reserve_for(Probs *probs, int32_t n_tokens) noexcept nogil:
 
 cdef inline TokenProb *_next(Probs *probs) noexcept nogil:
     """Return the rows of the token that is being sampled: itself, then the top."""
-    return probs.rows + <int64_t>probs.n_tokens * (1 + probs.n_top)
+    return probs.rows + <int64_t>(probs.n_tokens + probs.n_ahead) * (1 + probs.n_top)
 
 
 cdef int32_t _select(const float *row, int32_t n, int32_t k, llamad_candidate *out) noexcept nogil:
@@ -132,7 +132,8 @@ cdef void probs_sent(Probs *probs, int32_t n_tokens) noexcept nogil:
     if probs.n_top == 0:
         return
     probs.n_tokens -= n_tokens
-    memmove(probs.rows, probs.rows + n_tokens * stride, <size_t>(probs.n_tokens * stride) * sizeof(TokenProb))
+    memmove(probs.rows, probs.rows + n_tokens * stride,
+            <size_t>((probs.n_tokens + probs.n_ahead) * stride) * sizeof(TokenProb))
 
 
 def top_logprobs(float[::1] row, sampled: int, n_top: int) -> tuple[float, list[tuple[int, float]]]:
@@ -142,7 +143,7 @@ def top_logprobs(float[::1] row, sampled: int, n_top: int) -> tuple[float, list[
     cdef void *scratch = malloc(sampler_scratch_bytes(n_vocab))
     memset(&probs, 0, sizeof(Probs))
     probs_begin(&probs, n_top, 0)
-    if scratch == NULL or probs_reserve(&probs) < 0:
+    if scratch == NULL or probs_reserve(&probs, 1) < 0:
         raise MemoryError()
     with nogil:
         probs_before(&probs, &row[0], n_vocab, scratch)

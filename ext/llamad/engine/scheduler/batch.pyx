@@ -150,6 +150,16 @@ cdef void _add(Plan *plan, Slot *slot, int32_t token, int32_t pos, int8_t output
     plan.batch.n_tokens = i + 1
 
 
+cdef void _add_draft(Plan *plan, Slot *slot) noexcept nogil:
+    """Add the tokens to verify, each with an output. The slot's output is still that of its next token."""
+    cdef int32_t i, i_output = slot.i_output, i_row = slot.i_row
+    for i in range(plan.n_draft):
+        _add(plan, slot, slot.draft[i], plan.batch.pos[i_output] + 1 + i, 1)
+    slot.n_draft = min(slot.n_guessed, plan.n_draft)
+    slot.i_output = i_output
+    slot.i_row = i_row
+
+
 cdef void _add_padding(Plan *plan, const Slot *slot) noexcept nogil:
     cdef int32_t i, k = plan.batch.n_tokens
     for i in range(slot.n_padding):
@@ -283,7 +293,7 @@ cdef void batch_fill(Plan *plan, Slots *slots) noexcept nogil:
     for i in range(slots.n):
         slot = &slots.items[i]
         slot.i_output = -1
-        slot.n_planned = 0
+        slot.n_planned = slot.n_draft = 0
         if slot.sits_out:
             continue
         slot.n_planned = slot.state == SLOT_DECODING and not slot.task.is_paused and not load_int(&slot.deferral)
@@ -294,6 +304,8 @@ cdef void batch_fill(Plan *plan, Slots *slots) noexcept nogil:
             plan.n_prompt_left += slot.n_prefill - slot.n_tokens
     order_begin(&plan.order, slots)
     _choose_prompts(plan, slots)
+    if plan.n_prefill_tokens or plan.media_slot != NULL or plan.n_decoding == 0:
+        plan.n_draft = 0
     padding_choose(plan, slots)
     fillers_choose(plan, slots)
     if plan.is_separate:
@@ -303,8 +315,10 @@ cdef void batch_fill(Plan *plan, Slots *slots) noexcept nogil:
         if slot.is_filler:
             # It has an output like a decoding slot, so that the shape is the same.
             _add(plan, slot, 0, slot.n_pos + slot.n_planned, 1)
+            _add_draft(plan, slot)
         elif slot.state == SLOT_DECODING and slot.n_planned:
             _add(plan, slot, slot.next_token, slot.n_pos, 1)
+            _add_draft(plan, slot)
         elif plan_has_output(plan, slot):
             n_prompt = slot.n_prefill
             with_probs = slot_shows_prompt(slot)
@@ -329,8 +343,8 @@ cdef void _learn_best(Plan *plan, double cost) noexcept nogil:
 cdef void batch_learn(Plan *plan, int64_t decode_us, int64_t wait_us) noexcept nogil:
     """Learn from the cost of the last step; wait_us of it passed after decode() had returned."""
     cdef double cost, rate
-    if plan.n_media:
-        return  # the time includes rows
+    if plan.n_media or plan.n_draft:
+        return  # the time includes other rows
     if plan.turns.is_new:
         turns_learn(&plan.turns, decode_us - plan.decode_step_us - plan.n_prefill_tokens * plan.prefill_token_us)
         return  # another graph was built

@@ -25,7 +25,7 @@ cdef int32_t _cells(const Slots *slots, const Plan *plan) noexcept nogil:
 cdef int _can_fill(const Plan *plan, const Slots *slots, int32_t first, int32_t end, int32_t n_cells) noexcept nogil:
     cdef int32_t i
     for i in range(first, end):
-        if slots.items[i].n_tokens + slots.items[i].n_planned >= n_cells or plan_has_media(plan, &slots.items[i]):
+        if slots.items[i].n_tokens + slots.items[i].n_planned + plan.n_draft >= n_cells or plan_has_media(plan, &slots.items[i]):
             return 0
     return 1
 

@@ -62,6 +62,7 @@ ctypedef struct Plan:
     int32_t n_prefill_tokens  # the ones in this step
     int32_t is_separate      # prefill is a separate decode, except the last token of each prompt
     int32_t n_separate       # tokens of that decode
+    int32_t n_draft          # tokens behind the next one of each decoding slot: its draft; 0: nothing is drafted
     int32_t n_rows           # tokens with logits
     Slot *media_slot         # the slot whose rows are a separate decode; NULL: none
     int32_t n_media          # how many rows

@@ -2,6 +2,7 @@
 # it available to Python.
 from libc.stdint cimport int32_t, uint64_t
 
+from llamad.engine.drafts.drafts cimport Drafts
 from llamad.engine.kv.host_cache cimport Cache
 from llamad.engine.threads.grammar_pool cimport GrammarPool
 from llamad.engine.threads.logits_arrival cimport LogitsArrival
@@ -43,6 +44,7 @@ ctypedef struct State:
     Action *actions            # actions that wait for their slot, oldest first
     PromptEnd *prompt_ends
     Plan plan
+    Drafts drafts
     Channel *channel           # the connection to the front
     int32_t awaited_row        # the front is woken when this row or a later one arrives, counted from 1; 0: off
     SamplerPool *sampler_pool

@@ -170,13 +170,35 @@ cdef int32_t _answer(const FakeModel *model, int32_t i_batch) noexcept nogil:
     return FIRST_BYTE + (token - FIRST_BYTE + 1) % 256 if token >= FIRST_BYTE else FIRST_BYTE + 65
 
 
+cdef float _chaos(uint64_t seed, int32_t token, int32_t pos, int32_t candidate) noexcept nogil:
+    """Return a number below 8 that looks random."""
+    cdef uint64_t x = seed + <uint64_t>token * 0x9E3779B97F4A7C15ull + <uint64_t>pos * 0xC2B2AE3D27D4EB4Full
+    x = (x ^ <uint64_t>candidate * 0x165667B19E3779F9ull) * 0xBF58476D1CE4E5B9ull
+    x = (x ^ (x >> 31)) * 0x94D049BB133111EBull
+    return <float>((x >> 40) & 0xFFFF) / 8192
+
+
+cdef int32_t chaos_answer(const FakeModel *model, int32_t token, int32_t pos) noexcept nogil:
+    """Return the most likely token after this one."""
+    cdef int32_t i, best = FIRST_BYTE
+    for i in range(FIRST_BYTE, FAKE_VOCAB):
+        if _chaos(model.chaos, token, pos, i) > _chaos(model.chaos, token, pos, best):
+            best = i
+    return best
+
+
 cdef float *_write_row(FakeModel *model, int32_t i_batch, int32_t at) noexcept nogil:
     # Each output has a row of its own, behind the model's struct.
     cdef float made[FAKE_VOCAB]
     cdef float *row = <float *>(<char *>model + sizeof(FakeModel)) + <size_t>at * FAKE_VOCAB
+    cdef int32_t i
     memset(made, 0, sizeof(made))
-    made[FIRST_BYTE + 46] = 5  # a full stop, where the answer is banned
-    made[_answer(model, i_batch)] = 10
+    if model.chaos:
+        for i in range(FIRST_BYTE, FAKE_VOCAB):
+            made[i] = _chaos(model.chaos, model.batch.token[i_batch], model.batch.pos[i_batch], i)
+    else:
+        made[FIRST_BYTE + 46] = 5  # a full stop, where the answer is banned
+        made[_answer(model, i_batch)] = 10
     memcpy(row, made, sizeof(made))  # as a device does: no number is written twice
     return row
 

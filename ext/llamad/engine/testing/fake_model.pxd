@@ -58,6 +58,7 @@ ctypedef struct FakeModel:
     FakeCells base             # the cache of all layers, or of those without a window
     FakeCells window           # the cache of layers with a sliding window
     FakeRecurrent recurrent    # the memory of recurrent layers
+    uint64_t chaos             # a seed: logits are random numbers that depend on the token and its position; 0: off
     const unsigned char *script
     int32_t n_script
     FakeBatch batch            # the last batch

@@ -13,7 +13,7 @@ from llamad.base.thread_pool cimport (
 )
 from llamad.engine.costs.sampler cimport GRAMMAR_ALONE_WORK, GRAMMAR_NICENESS, GRAMMAR_STEP_WORK
 from llamad.engine.kv.slots cimport (
-    DEFERRAL_DONE, DEFERRAL_NONE, DEFERRAL_QUEUED, DEFERRAL_RUNNING, SLOT_IDLE, Slot, Slots,
+    DEFERRAL_DONE, DEFERRAL_NONE, DEFERRAL_QUEUED, DEFERRAL_RUNNING, DEFERRAL_WANTED, SLOT_IDLE, Slot, Slots,
 )
 from llamad.engine.sampler.sampler cimport sampler_scratch_bytes
 from llamad.engine.threads.slot_sample cimport slot_sample_rest
@@ -132,7 +132,8 @@ cdef Slot *grammar_pool_next(GrammarPool *pool, Slots *slots) noexcept nogil:
 
 cdef void grammar_pool_drop(GrammarPool *pool, Slot *slot) noexcept nogil:
     """Remove the slot from the queue, or cancel its sampling and wait, because its task ends."""
-    if not load_int(&slot.deferral):
+    if load_int(&slot.deferral) <= DEFERRAL_WANTED:  # it is not in the queue yet
+        store_int(&slot.deferral, DEFERRAL_NONE)
         return
     job_pool_lock(&pool.jobs)
     if load_int(&slot.deferral) == DEFERRAL_QUEUED:

@@ -3,7 +3,7 @@
 #
 # As in llama.cpp's programs, a grammar checks the sampled token first. Only if it refuses the token, all tokens that do
 # not fit are masked, and the chain runs again, with its next random number.
-from libc.stdint cimport int32_t
+from libc.stdint cimport int32_t, uint8_t
 from libc.stdlib cimport malloc
 from libc.string cimport memcpy
 
@@ -111,3 +111,24 @@ cdef void slot_sample(Slot *slot, int32_t n_vocab, void *scratch) noexcept nogil
         store_int(&slot.deferral, DEFERRAL_WANTED)
     else:
         slot_sample_rest(slot, scratch)  # in the step, while the other slots wait
+
+
+cdef void slot_sample_draft(Slot *slot, float *rows, int32_t n_vocab, const uint8_t *is_eog,
+                            void *scratch) noexcept nogil:
+    """Sample the slot's tokens of this step, the first from the first row. The next row counts only if the token is the
+    one that was drafted: it is then exactly the row that another step would have given. If a token is deferred, it is
+    the one after those in slot.samples."""
+    cdef int32_t n = 0
+    slot.n_samples = 0
+    while True:
+        slot.logits = rows + <size_t>n * <size_t>n_vocab
+        slot.probs.n_ahead = n
+        slot_sample(slot, n_vocab, scratch)
+        if slot.deferral:
+            return
+        slot.samples[n] = slot.sampled
+        n += 1
+        slot.n_samples = n
+        if n > slot.n_draft or slot.sampled != slot.draft[n - 1] or is_eog[slot.sampled]:
+            slot.probs.n_ahead = n
+            return

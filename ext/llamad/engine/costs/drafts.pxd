@@ -1,0 +1,38 @@
+# Constants of drafting (drafts/widths.pyx). "Chosen" means that it was not measured. What steps cost is learned while the
+# engine runs; these constants say how.
+
+cdef enum:
+    # A step counts as settled once this many steps before it had its shape: a GPU runs a new shape slowly twice.
+    SETTLED_STEPS = 2
+    # What a change of the shape costs before one was measured (H200, 1B: 4.5 ms uncaptured against 1.3 ms, twice).
+    SWITCH_US_GPU = 6000
+    SWITCH_US_CPU = 500
+    # A change must pay within this many tokens of each slot. Chosen.
+    HORIZON_TOKENS = 96
+    # The most that the ledger holds, in changes and plain steps. Chosen.
+    CREDIT_SWITCHES_MAX = 20
+    CREDIT_STEPS_MAX = 60
+
+cdef extern from *:
+    """
+    /* The part of the time that drafting may lose. */
+    #define LOSS_PART 0.03
+    /* A change must make steps this much better. Chosen. */
+    #define GAIN_MIN 1.05
+    /* Weight of the last step against the learned cost, and the most that a step may differ from it. Chosen. */
+    #define COST_LEARN_RATE 0.1
+    #define COST_OUTLIER 0.25
+    /* Twice the rows cost this much more, as long as nothing is known. Chosen: a GPU's cost, so that it is tried. */
+    #define ROWS_COST_GUESS 0.15
+    /* How fast clocks forget, with each token: a window of about 96. Chosen. */
+    #define CLOCK_DECAY 0.9896
+    /* Steps that clocks begin with, all with wrong drafts. Chosen. */
+    #define CLOCK_PRIOR 4.0
+    """
+    const double LOSS_PART
+    const double GAIN_MIN
+    const double COST_LEARN_RATE
+    const double COST_OUTLIER
+    const double ROWS_COST_GUESS
+    const double CLOCK_DECAY
+    const double CLOCK_PRIOR

@@ -1,0 +1,34 @@
+# How many tokens a step verifies for each slot: a width is 1 for the next token, and one for each token of the draft.
+from libc.stdint cimport int32_t, int64_t
+
+cdef enum:
+    WIDTHS = 7               # 1, 2, 4, ..., 64: few, because a GPU computes a shape faster once it has seen it twice
+    WIDTH_MAX = 1 << (WIDTHS - 1)
+    WIDTH_ROWS_MAX = 512     # rows of a step whose cost is learned
+
+# For one slot: what each width would have given. A drafter that costs nothing is judged without verifying its drafts:
+# they are compared with the tokens that were sampled.
+ctypedef struct Clocks:
+    int32_t drafts[WIDTHS][WIDTH_MAX]
+    int32_t n_drafts[WIDTHS]
+    int32_t n_right[WIDTHS]  # tokens of the draft that were right so far
+    double tokens[WIDTHS]    # recent tokens, and the steps that they would have taken
+    double steps[WIDTHS]
+
+ctypedef struct Widths:
+    double cost_us[WIDTH_ROWS_MAX + 1]  # of a step, by its rows; 0: unknown
+    double switch_us         # what a change of the shape costs
+    double credit_us         # what drafting may cost beyond what it has won
+    int32_t width            # index of the current width
+    int32_t n_rows           # rows of the last step
+    int32_t n_same           # steps in a row that had as many
+    int64_t t_step_us        # when the last step was planned; 0: there was something else between
+
+cdef void widths_init(Widths *widths, int32_t has_device) noexcept nogil
+cdef void widths_learn(Widths *widths, int64_t now, int32_t n_slots, int32_t n_tokens) noexcept nogil
+cdef void widths_planned(Widths *widths, int64_t now, int32_t n_rows) noexcept nogil
+cdef int32_t widths_choose(Widths *widths, const double *tokens, int32_t n_slots, int32_t n_width_max) noexcept nogil
+cdef void clocks_clear(Clocks *clocks) noexcept nogil
+cdef int clocks_token(Clocks *clocks, int32_t token) noexcept nogil
+cdef void clocks_draft(Clocks *clocks, const int32_t *draft, int32_t n) noexcept nogil
+cdef double clocks_tokens(const Clocks *clocks, int32_t width) noexcept nogil

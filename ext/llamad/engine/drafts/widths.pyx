@@ -1,0 +1,147 @@
+# Owns: the choice of a width, from what steps cost and how often drafts are right, and the ledger that bounds what a
+# wrong choice may cost. Runs on the engine thread.
+#
+# The ledger compares the time of every step with what its tokens would have taken without drafts. Drafting may use what
+# it has won and LOSS_PART of the time; if that is spent, steps are plain until enough has come together again.
+from libc.stdint cimport int32_t, int64_t
+from libc.string cimport memcpy, memset
+
+from llamad.engine.costs.drafts cimport (
+    CLOCK_DECAY, CLOCK_PRIOR, COST_LEARN_RATE, COST_OUTLIER, CREDIT_STEPS_MAX, CREDIT_SWITCHES_MAX, GAIN_MIN,
+    HORIZON_TOKENS, LOSS_PART, ROWS_COST_GUESS, SETTLED_STEPS, SWITCH_US_CPU, SWITCH_US_GPU,
+)
+
+
+cdef void widths_init(Widths *widths, int32_t has_device) noexcept nogil:
+    memset(widths, 0, sizeof(Widths))
+    widths.switch_us = SWITCH_US_GPU if has_device else SWITCH_US_CPU
+    widths.credit_us = 2 * widths.switch_us
+
+
+# --- costs --------------------------------------------------------------------------------------------------------
+
+cdef double _cost(const Widths *widths, int32_t n_rows) noexcept nogil:
+    """Return the cost of a step with this many rows: learned, or between its neighbours, or a guess. 0: unknown."""
+    cdef int32_t below = min(n_rows, <int32_t>WIDTH_ROWS_MAX), above
+    n_rows = below
+    while below > 0 and widths.cost_us[below] == 0:
+        below -= 1
+    if below == 0 or below == n_rows:
+        return widths.cost_us[below]
+    above = n_rows + 1
+    while above <= WIDTH_ROWS_MAX and widths.cost_us[above] == 0:
+        above += 1
+    if above > WIDTH_ROWS_MAX:
+        return widths.cost_us[below] * (1 + ROWS_COST_GUESS * (<double>n_rows / below - 1))
+    return widths.cost_us[below] + (widths.cost_us[above] - widths.cost_us[below]) * (n_rows - below) / (above - below)
+
+
+cdef void _learn_cost(Widths *widths, double step_us) noexcept nogil:
+    """Learn from a step whose shape was that of the steps before. One that took far longer had another reason."""
+    cdef double *cost = &widths.cost_us[min(widths.n_rows, <int32_t>WIDTH_ROWS_MAX)]
+    if cost[0] == 0:
+        cost[0] = step_us
+    else:
+        step_us = min(step_us, cost[0] * (1 + COST_OUTLIER))
+        step_us = max(step_us, cost[0] * (1 - COST_OUTLIER))
+        cost[0] += COST_LEARN_RATE * (step_us - cost[0])
+
+
+cdef void widths_learn(Widths *widths, int64_t now, int32_t n_slots, int32_t n_tokens) noexcept nogil:
+    """Note that the last step is over: it gave n_tokens to n_slots."""
+    cdef double step_us = <double>(now - widths.t_step_us), plain_us, extra_us
+    if widths.t_step_us == 0 or n_slots == 0:
+        return
+    if widths.n_same >= SETTLED_STEPS:
+        _learn_cost(widths, step_us)
+    elif widths.cost_us[min(widths.n_rows, <int32_t>WIDTH_ROWS_MAX)] > 0:
+        # Each of the first steps of a shape has its share of what the change costs.
+        extra_us = (step_us - widths.cost_us[min(widths.n_rows, <int32_t>WIDTH_ROWS_MAX)]) * SETTLED_STEPS
+        extra_us = max(0.0, min(extra_us, 4 * widths.switch_us + 1))
+        widths.switch_us += COST_LEARN_RATE * (extra_us - widths.switch_us)
+    plain_us = _cost(widths, n_slots)
+    if plain_us > 0:
+        widths.credit_us += (1 + LOSS_PART) * n_tokens * plain_us / n_slots - step_us
+        widths.credit_us = min(widths.credit_us, CREDIT_SWITCHES_MAX * widths.switch_us + CREDIT_STEPS_MAX * plain_us)
+
+
+cdef void widths_planned(Widths *widths, int64_t now, int32_t n_rows) noexcept nogil:
+    """Note that a step with this many rows begins; 0: a step with something else in it."""
+    widths.n_same = widths.n_same + 1 if n_rows == widths.n_rows else 0
+    widths.n_rows = n_rows
+    widths.t_step_us = now if n_rows else 0
+
+
+# --- choosing -----------------------------------------------------------------------------------------------------
+
+cdef int32_t widths_choose(Widths *widths, const double *tokens, int32_t n_slots, int32_t n_width_max) noexcept nogil:
+    """Return the width of the next step, at most n_width_max. tokens[i] is how many tokens a step of the i-th width is
+    expected to give."""
+    cdef double rate, best_rate = 0, now_rate, saved_us, cost
+    cdef int32_t i, best = 0
+    for i in range(WIDTHS):
+        cost = _cost(widths, n_slots << i)
+        if 1 << i > n_width_max or cost <= 0:
+            break
+        rate = tokens[i] / cost
+        if rate > best_rate:
+            best_rate = rate
+            best = i
+    while widths.width and 1 << widths.width > n_width_max:
+        widths.width -= 1
+    if widths.width and widths.credit_us < widths.switch_us:
+        widths.width = 0
+        return 1
+    cost = _cost(widths, n_slots << widths.width)
+    if best == widths.width or cost <= 0:
+        return 1 << widths.width
+    now_rate = tokens[widths.width] / cost
+    saved_us = HORIZON_TOKENS * n_slots * (1 / now_rate - 1 / best_rate)
+    if best_rate >= GAIN_MIN * now_rate and saved_us > widths.switch_us and (
+            widths.width or widths.credit_us >= 2 * widths.switch_us):
+        widths.width = best
+    return 1 << widths.width
+
+
+# --- clocks -------------------------------------------------------------------------------------------------------
+
+cdef void clocks_clear(Clocks *clocks) noexcept nogil:
+    """Begin with another text: nothing is known of its drafts."""
+    cdef int32_t i
+    memset(clocks, 0, sizeof(Clocks))
+    for i in range(WIDTHS):
+        clocks.tokens[i] = clocks.steps[i] = CLOCK_PRIOR
+
+
+cdef int clocks_token(Clocks *clocks, int32_t token) noexcept nogil:
+    """Compare a sampled token with the drafts of all widths. Return whether clocks_draft() should follow, because steps
+    have ended."""
+    cdef int32_t i, k, n, has_ended = 0
+    for i in range(1, WIDTHS):
+        n = clocks.n_right[i]
+        if n < clocks.n_drafts[i] and clocks.drafts[i][n] == token:
+            clocks.n_right[i] += 1
+            continue
+        for k in range(n + 1):
+            clocks.tokens[i] *= CLOCK_DECAY
+            clocks.steps[i] *= CLOCK_DECAY
+        clocks.tokens[i] += n + 1
+        clocks.steps[i] += 1
+        clocks.n_drafts[i] = -1
+        has_ended = 1
+    return has_ended
+
+
+cdef void clocks_draft(Clocks *clocks, const int32_t *draft, int32_t n) noexcept nogil:
+    """Begin a step for each width whose last one has ended, with this draft."""
+    cdef int32_t i
+    for i in range(1, WIDTHS):
+        if clocks.n_drafts[i] < 0:
+            clocks.n_right[i] = 0
+            clocks.n_drafts[i] = min(n, (1 << i) - 1)
+            memcpy(clocks.drafts[i], draft, <size_t>clocks.n_drafts[i] * sizeof(int32_t))
+
+
+cdef double clocks_tokens(const Clocks *clocks, int32_t width) noexcept nogil:
+    """Return how many tokens a step of this width would have given recently."""
+    return clocks.tokens[width] / clocks.steps[width] if width else 1.0
