@@ -25,7 +25,7 @@ llamad.engine.state
 llamad.engine.fit
 llamad.engine.scheduler llamad.engine.threads llamad.engine.loading
 llamad.engine.kv
-llamad.engine.sampler
+llamad.engine.sampler llamad.engine.drafts
 llamad.engine.costs
 llamad.http.files llamad.logs
 llamad.grammar llamad.ses1 llamad.http llamad.chat

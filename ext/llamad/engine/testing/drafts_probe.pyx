@@ -1,0 +1,147 @@
+# Owns: drafters for tests and benchmarks. The engine does not use it.
+from libc.stdint cimport int32_t, uint64_t
+from libc.stdlib cimport free, malloc
+
+from llamad.engine.drafts.draft_rules cimport Drafted, DraftRules
+from llamad.engine.drafts.earlier_answers cimport Answers, answers_add, answers_draft, answers_free, answers_init
+from llamad.engine.drafts.match_finder cimport (
+    MATCH_MAX, PIECE_TOKENS, PLACES_MAX, STEPS_LONG_MAX, STEPS_SHORT_MAX, Matches, matches_agree, matches_append,
+    matches_clear, matches_draft, matches_follow, matches_free, matches_index, matches_init,
+)
+
+LIMITS = {
+    "match": MATCH_MAX,
+    "piece": PIECE_TOKENS,
+    "places": PLACES_MAX,
+    "steps": STEPS_LONG_MAX + STEPS_SHORT_MAX,
+}
+
+
+cdef int32_t NOTHING = 0
+
+
+cdef const int32_t *_first(const int32_t[::1] tokens) noexcept:
+    return &tokens[0] if tokens.shape[0] else &NOTHING
+
+
+cdef class DraftBuffer:
+    """The rules of a drafter, and room for its draft."""
+    cdef DraftRules rules
+    cdef int32_t *draft
+
+    def __cinit__(self, rules) -> None:
+        self.rules = rules._asdict()
+        self.draft = <int32_t *>malloc(<size_t>(self.rules.n_draft_max + 1) * sizeof(int32_t))
+        if self.draft == NULL:
+            raise MemoryError()
+
+    def __dealloc__(self) -> None:
+        free(self.draft)
+
+    cdef tuple result(self, Drafted drafted):
+        return [self.draft[i] for i in range(drafted.n)], drafted.n_match, drafted.n_places
+
+
+cdef class MatchesProbe:
+    """The match finder of one text."""
+    cdef Matches matches
+
+    def __cinit__(self, n_max: int) -> None:
+        if matches_init(&self.matches, n_max) != 0:
+            raise MemoryError()
+
+    def __dealloc__(self) -> None:
+        matches_free(&self.matches)
+
+    @property
+    def n_steps(self) -> int:
+        return self.matches.n_steps
+
+    @property
+    def n_indexed(self) -> int:
+        return self.matches.n_indexed
+
+    def clear(self) -> None:
+        matches_clear(&self.matches)
+
+    def agree(self, const int32_t[::1] tokens) -> None:
+        matches_agree(&self.matches, _first(tokens), <int32_t>tokens.shape[0])
+
+    def follow(self, const int32_t[::1] tokens) -> int:
+        return matches_follow(&self.matches, _first(tokens), <int32_t>tokens.shape[0])
+
+    def append(self, const int32_t[::1] tokens) -> int:
+        return matches_append(&self.matches, _first(tokens), <int32_t>tokens.shape[0])
+
+    def index(self) -> int:
+        return matches_index(&self.matches)
+
+    def draft(self, rules) -> tuple[list[int], int, int]:
+        """Return the draft, the length of the match and the number of places that voted."""
+        cdef DraftBuffer buffer = DraftBuffer(rules)
+        cdef Drafted drafted
+        with nogil:
+            drafted = matches_draft(&self.matches, &buffer.rules, buffer.draft)
+        return buffer.result(drafted)
+
+    def follow_each(self, const int32_t[::1] tokens) -> None:
+        """Follow the tokens one by one, for timing."""
+        cdef int32_t i
+        with nogil:
+            for i in range(<int32_t>tokens.shape[0]):
+                matches_follow(&self.matches, &tokens[0], i + 1)
+
+    def draft_each(self, const int32_t[::1] tokens, n_begin: int, rules) -> int:
+        """Follow the tokens from n_begin on one by one, and draft after each, for timing. Return the number of tokens
+        drafted."""
+        cdef DraftBuffer buffer = DraftBuffer(rules)
+        cdef int32_t i, n_begin_ = n_begin
+        cdef uint64_t n = 0
+        with nogil:
+            for i in range(n_begin_, <int32_t>tokens.shape[0] + 1):
+                matches_follow(&self.matches, &tokens[0], i)
+                n += <uint64_t>matches_draft(&self.matches, &buffer.rules, buffer.draft).n
+        return n
+
+    def replay(self, const int32_t[::1] tokens, n_prompt: int, rules) -> tuple[int, int, int, int]:
+        """Decode the tokens after the prompt with drafts. Return the number of steps, of steps with a draft, of tokens
+        drafted, and of those that were right."""
+        cdef DraftBuffer buffer = DraftBuffer(rules)
+        cdef Drafted drafted
+        cdef int32_t i = n_prompt, n = <int32_t>tokens.shape[0], k
+        cdef int32_t n_steps = 0, n_drafts = 0, n_drafted = 0, n_right = 0
+        with nogil:
+            while matches_follow(&self.matches, &tokens[0], i):
+                pass
+            while i < n:
+                matches_follow(&self.matches, &tokens[0], i)
+                drafted = matches_draft(&self.matches, &buffer.rules, buffer.draft)
+                k = 0
+                while k < drafted.n and i + k < n and buffer.draft[k] == tokens[i + k]:
+                    k += 1
+                n_steps += 1
+                n_drafts += drafted.n > 0
+                n_drafted += drafted.n
+                n_right += k
+                i += k + 1
+        return n_steps, n_drafts, n_drafted, n_right
+
+
+cdef class AnswersProbe:
+    """The earlier answers of some owners."""
+    cdef Answers answers
+
+    def __cinit__(self, n_owners_max: int, n_tokens_max: int) -> None:
+        if answers_init(&self.answers, n_owners_max, n_tokens_max) != 0:
+            raise MemoryError()
+
+    def __dealloc__(self) -> None:
+        answers_free(&self.answers)
+
+    def add(self, owner: int, const int32_t[::1] tokens) -> None:
+        answers_add(&self.answers, owner, _first(tokens), <int32_t>tokens.shape[0])
+
+    def draft(self, owner: int, const int32_t[::1] tokens, rules) -> tuple[list[int], int, int]:
+        cdef DraftBuffer buffer = DraftBuffer(rules)
+        return buffer.result(answers_draft(&self.answers, owner, _first(tokens), <int32_t>tokens.shape[0],
+                                           &buffer.rules, buffer.draft))

@@ -1,0 +1,1 @@
+"""Saved states for tests: layouts, corpora, damaged ones."""
