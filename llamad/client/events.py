@@ -54,6 +54,8 @@ class Done(msgspec.Struct, frozen=True):
     t_us: int = 0
     prompt_us: int = 0
     predict_us: int = 0
+    n_drafted: int = 0  # tokens that were drafted and verified
+    n_accepted: int = 0  # those of them that were right
 
 
 class Failed(msgspec.Struct, frozen=True):
@@ -110,3 +112,5 @@ class SlotCounts(msgspec.Struct, frozen=True):
     n_cached: int = 0  # prompt tokens taken from the cache
     n_processed: int = 0  # prompt tokens prefilled so far
     has_new_line: bool = False
+    n_drafted: int = 0
+    n_accepted: int = 0

@@ -6,6 +6,8 @@ class TextEvent:
     prompt_us: int
     predict_us: int
     probs: list[tuple[float, list[tuple[int, float]]]]
+    n_drafted: int
+    n_accepted: int
     def __init__(
         self,
         tokens: list[int],
@@ -15,4 +17,6 @@ class TextEvent:
         prompt_us: int,
         predict_us: int,
         probs: list[tuple[float, list[tuple[int, float]]]],
+        n_drafted: int = 0,
+        n_accepted: int = 0,
     ) -> None: ...

@@ -212,7 +212,8 @@ cdef class Port:
         cdef int32_t i
         cdef const SlotView *views = self.channel.slots
         return [SlotCounts(bool(views[i].is_busy), bool(views[i].is_suspended), views[i].n_tokens, views[i].n_decoded,
-                           views[i].n_cached, views[i].n_processed, bool(views[i].has_new_line))
+                           views[i].n_cached, views[i].n_processed, bool(views[i].has_new_line), views[i].n_drafted,
+                           views[i].n_accepted)
                 for i in range(self.channel.n_slots)]
 
     def n_idle(self) -> int:
@@ -283,7 +284,8 @@ cdef tuple _text_event(const TextEvent *event, uint64_t n):
     cdef int32_t i
     return (EVENT_TEXT, event.id, Text(
         [tokens[i] for i in range(event.n_tokens)], PyBytes_FromStringAndSize(text, event.n_bytes), event.n_decoded,
-        event.t_us, event.t_prompt_us, event.t_predict_us, _probs(event, rows) if event.n_top else []))
+        event.t_us, event.t_prompt_us, event.t_predict_us, _probs(event, rows) if event.n_top else [], event.n_drafted,
+        event.n_accepted))
 
 
 cdef tuple _prompt_event(const TextEvent *event, uint64_t n):
@@ -318,7 +320,7 @@ cdef tuple _done_event(const DoneEvent *event, int32_t n_slots):
     return (EVENT_DONE, event.id, Done(
         event.stop_type, event.stop_word, event.slot, event.n_prompt, event.n_cached, event.n_decoded,
         event.n_slot_tokens, bool(event.truncated), bool(event.has_new_line), event.t_us, event.t_prompt_us,
-        event.t_predict_us))
+        event.t_predict_us, event.n_drafted, event.n_accepted))
 
 
 cdef tuple _action_event(const ActionEvent *event):

@@ -9,3 +9,5 @@ cdef class TextEvent:
     cdef readonly int64_t prompt_us
     cdef readonly int64_t predict_us
     cdef readonly list probs
+    cdef readonly int64_t n_drafted
+    cdef readonly int64_t n_accepted

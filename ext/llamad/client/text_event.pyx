@@ -4,10 +4,11 @@ from libc.stdint cimport int64_t
 
 cdef class TextEvent:
     """`n_decoded` counts from the task's first token; `prompt_us` is the time of its prefill, `predict_us` the time since
-    its first token. `probs` are the tokens' from the first on, or none; tokens cut off with a stop string have none."""
+    its first token. `probs` are the tokens' from the first on, or none; tokens cut off with a stop string have none.
+    `n_drafted` tokens of the task were drafted so far, and `n_accepted` of them were right."""
 
     def __init__(self, list tokens, bytes data, int64_t n_decoded, int64_t t_us, int64_t prompt_us, int64_t predict_us,
-                 list probs):
+                 list probs, int64_t n_drafted=0, int64_t n_accepted=0):
         self.tokens = tokens
         self.data = data
         self.n_decoded = n_decoded
@@ -15,3 +16,5 @@ cdef class TextEvent:
         self.prompt_us = prompt_us
         self.predict_us = predict_us
         self.probs = probs
+        self.n_drafted = n_drafted
+        self.n_accepted = n_accepted

@@ -7,7 +7,7 @@ from libc.string cimport memset
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 
 from llamad.engine.drafts.drafting cimport drafts_free, drafts_init
-from llamad.engine.drafts.drafts cimport DraftFn
+from llamad.engine.drafts.drafts cimport Drafter
 from llamad.engine.kv.host_cache cimport cache_free, cache_init
 from llamad.engine.threads.grammar_pool cimport grammar_pool_start, grammar_pool_stop
 from llamad.engine.threads.logits_arrival cimport arrival_free, arrival_init
@@ -33,6 +33,7 @@ cdef class Core:
     cdef State state
     cdef Vocab vocab
     cdef Link own_link  # the engine's side of the channel
+    cdef Drafter drafter  # None: nothing is drafted
     cdef readonly object descriptors  # from these the front opens its Link
 
     def __cinit__(self, vocab: Vocab, ctx: int, *, descriptors: Descriptors | None = None, n_slots: int,
@@ -189,15 +190,18 @@ cdef class Core:
             n += self.state.slots.items[i].state == SLOT_IDLE
         return n
 
-    def draft_with(self, function: int, argument: int, n_fixed: int) -> None:
-        """Let a drafter guess the next tokens: a DraftFn and its argument. Every step verifies n_fixed tokens; -1: as
-        many as pay. Call only before run()."""
+    def draft_with(self, drafter: Drafter, n_fixed: int) -> bool:
+        """Let a drafter guess the next tokens. Every step verifies n_fixed of them; -1: as many as pay. Call only before
+        run(). Return False if this memory could not remove again what was drafted wrongly."""
         cdef State *state = &self.state
         if not state.slots.can_share or state.slots.group_n > 1:
-            return  # what was drafted wrongly could not be removed
-        state.drafts.fn = <DraftFn><uintptr_t>function
-        state.drafts.arg = <void *><uintptr_t>argument
+            return False
+        self.drafter = drafter
+        state.drafts.fn = drafter.fn
+        state.drafts.end = drafter.end
+        state.drafts.arg = drafter.arg
         state.drafts.n_fixed = n_fixed
+        return True
 
     # --- for tests ------------------------------------------------------------------------------------------------
 

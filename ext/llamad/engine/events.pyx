@@ -111,6 +111,8 @@ cdef void _write_text(State *state, Slot *slot, int64_t now, int32_t n_tokens, i
     event.t_prompt_us = slot.t_prompt_us
     event.t_predict_us = now - slot.t_first_us
     event.n_decoded = slot.n_decoded
+    event.n_drafted = slot.n_drafted
+    event.n_accepted = slot.n_accepted
     event.n_tokens = n_tokens
     event.n_prob_tokens = n_prob_tokens
     event.n_top = slot.probs.n_top
@@ -169,6 +171,8 @@ cdef void _let_go(State *state, Slot *slot) noexcept nogil:
     grammar_pool_drop(state.grammar_pool, slot)
     if slot.t_first_us:
         state.stats.predict_us += now_us() - slot.t_first_us
+    if state.drafts.end != NULL:
+        state.drafts.end(state.drafts.arg, slot)
     if slot.held_entry:
         cache_release(&state.cache, slot.held_entry)
     sampler_close(slot.sampler)
@@ -199,6 +203,8 @@ cdef void finish_done(State *state, Slot *slot, int32_t stop_type, int32_t stop_
     event.n_prompt = slot.task.command.n_prompt
     event.n_cached = slot.n_cached
     event.n_decoded = slot.n_decoded
+    event.n_drafted = slot.n_drafted
+    event.n_accepted = slot.n_accepted
     event.n_slot_tokens = slot.n_tokens + slot.n_held
     event.stop_type = stop_type
     event.stop_word = stop_word

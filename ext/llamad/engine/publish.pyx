@@ -58,6 +58,8 @@ cdef void publish_counts(State *state) noexcept nogil:
         view.is_suspended = slot.state == SLOT_SUSPENDED
         view.n_tokens = slot.n_tokens + slot.n_parked
         view.n_decoded = slot.n_decoded
+        view.n_drafted = slot.n_drafted
+        view.n_accepted = slot.n_accepted
         view.n_cached = slot.n_cached
         view.n_processed = slot.n_tokens - slot.n_cached if slot.state == SLOT_PREFILLING else slot.n_processed
         view.has_new_line = slot.has_new_line

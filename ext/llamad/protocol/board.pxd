@@ -13,6 +13,9 @@ ctypedef struct Stats:
     uint64_t n_tokens_max      # the most that a slot ever held
     uint64_t n_prompt_tokens
     uint64_t n_predicted
+    uint64_t n_drafts          # drafts that were verified
+    uint64_t n_drafted         # tokens in them
+    uint64_t n_accepted        # those that were right
     uint64_t n_decode_failures
     uint64_t n_refused         # decodes that found no room
     uint64_t n_aborted
@@ -60,6 +63,8 @@ ctypedef struct SlotView:
     int32_t is_suspended
     int32_t n_tokens
     int32_t n_decoded
+    int32_t n_drafted          # tokens that were drafted for its task, or its last one
+    int32_t n_accepted         # those that were right
     int32_t n_cached
     int32_t n_processed        # prompt tokens that its task, or its last one, has prefilled
     int32_t has_new_line       # in that task's text

@@ -185,6 +185,8 @@ ctypedef struct TextEvent:
     int64_t t_prompt_us        # time of the prefill
     int64_t t_predict_us       # since the first token
     int32_t n_decoded
+    int32_t n_drafted          # tokens that were drafted and verified, and
+    int32_t n_accepted         # those of them that were right
     int32_t n_tokens
     int32_t n_prob_tokens
     int32_t n_top
@@ -199,6 +201,8 @@ ctypedef struct DoneEvent:
     int32_t n_prompt
     int32_t n_cached           # prompt tokens taken from the cache
     int32_t n_decoded
+    int32_t n_drafted          # as in a TextEvent
+    int32_t n_accepted
     int32_t n_slot_tokens      # all tokens in the slot at the end
     int32_t stop_type
     int32_t stop_word          # index into the stop strings, -1: none

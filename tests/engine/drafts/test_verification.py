@@ -51,7 +51,7 @@ def run(tasks, *, share=None, n_fixed=-1, memory="streams", n_slots=4, n_ctx=256
     h = Harness(fake, n_slots=n_slots, n_ctx=n_ctx, n_batch=128, cache_bytes=1 << 20, **cells, **options)
     drafter = FakeDrafter(fake.ctx, share=share or 0.0, seed=seed)
     if share is not None:
-        h.core.draft_with(drafter.function, drafter.argument, n_fixed)
+        h.core.draft_with(drafter, n_fixed)
     with h:
         compiled = Grammar(LETTERS, Pieces(h.vocab))
         ids = []
@@ -133,7 +133,7 @@ def test_recurrent_memories_do_not_draft():
     fake = Fake(recurrent=True, chaos=CHAOS)
     drafter = FakeDrafter(fake.ctx, share=1.0)
     with Harness(fake, can_share=False) as h:
-        h.core.draft_with(drafter.function, drafter.argument, 7)
+        h.core.draft_with(drafter, 7)
         task = h.submit(n_predict=20)
         h.wait(task)
     assert drafter.n_asked == 0
@@ -143,7 +143,7 @@ def test_a_decode_without_room_for_drafts_is_repeated_without_them():
     fake = Fake(n_ctx=256, n_batch=128, chaos=CHAOS)
     drafter = FakeDrafter(fake.ctx, share=1.0)
     h = Harness(fake, n_slots=1, n_ctx=256, n_batch=128)
-    h.core.draft_with(drafter.function, drafter.argument, 7)
+    h.core.draft_with(drafter, 7)
     with h:
         fake.refuse_more_than(6)
         task = h.submit(b"hello", n_predict=40)
@@ -158,7 +158,7 @@ def test_tasks_that_are_aborted_leave_exact_memories():
     drafter = FakeDrafter(fake.ctx, share=0.7)
     draw = random.Random(3)
     h = Harness(fake, n_slots=4, n_ctx=512, n_batch=128)
-    h.core.draft_with(drafter.function, drafter.argument, 7)
+    h.core.draft_with(drafter, 7)
     with h:
         for _ in range(30):
             task = h.submit(b"x" * draw.randrange(1, 60), n_predict=200)

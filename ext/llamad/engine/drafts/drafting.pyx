@@ -128,7 +128,7 @@ cdef void _guess(State *state, Slot *slot, int32_t token) noexcept nogil:
         clocks_clear(clocks)
     clocks_token(clocks, token)
     slot.tokens[slot.n_tokens] = token  # it is decoded next
-    slot.n_guessed = drafts.fn(drafts.arg, slot.id, slot.tokens, slot.n_tokens + 1, slot.draft, DRAFT_MAX)
+    slot.n_guessed = drafts.fn(drafts.arg, slot, slot.n_tokens + 1, slot.draft, DRAFT_MAX)
     clocks_draft(clocks, slot.draft, slot.n_guessed)
     if not _can_draft(state, slot):
         slot.n_guessed = 0
@@ -141,6 +141,9 @@ cdef void drafts_take(State *state, Slot *slot, int64_t now) noexcept nogil:
     if slot.n_draft:
         slot.n_drafted += slot.n_draft
         slot.n_accepted += n - 1 + is_deferred
+        state.stats.n_drafts += 1
+        state.stats.n_drafted += <uint64_t>slot.n_draft
+        state.stats.n_accepted += <uint64_t>(n - 1 + is_deferred)
     state.drafts.n_taken += n
     state.drafts.n_slots += 1
     for i in range(n):

@@ -2,13 +2,22 @@
 from libc.stdint cimport int32_t, uint64_t
 
 from llamad.engine.drafts.widths cimport Clocks, Widths
+from llamad.engine.kv.slots cimport Slot
 
-# Writes at most n_max tokens that may follow the n tokens of the slot, and returns how many. Runs on the engine thread.
-ctypedef int32_t (*DraftFn)(void *arg, int32_t slot, const int32_t *tokens, int32_t n, int32_t *draft,
-                            int32_t n_max) noexcept nogil
+# Writes at most n_max tokens that may follow slot.tokens[:n], and returns how many. Runs on the engine thread.
+ctypedef int32_t (*DraftFn)(void *arg, const Slot *slot, int32_t n, int32_t *draft, int32_t n_max) noexcept nogil
+# Is told that the slot's task ends.
+ctypedef void (*EndFn)(void *arg, const Slot *slot) noexcept nogil
+
+# A drafter: what guesses tokens. The core keeps it alive.
+cdef class Drafter:
+    cdef DraftFn fn
+    cdef EndFn end           # NULL: it does not want to know
+    cdef void *arg
 
 ctypedef struct Drafts:
-    DraftFn fn               # NULL: nothing is drafted
+    DraftFn fn               # the drafter's; NULL: nothing is drafted
+    EndFn end
     void *arg
     int32_t n_fixed          # every step verifies this many tokens; -1: as many as pay
     int32_t n_rows_more      # rows that a step may have beside one for each slot

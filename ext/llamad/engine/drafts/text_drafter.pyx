@@ -1,0 +1,100 @@
+# Owns: drafts from text: what followed the text's end before, in the slot itself or in earlier answers of the same owner.
+# Runs on the engine thread.
+from libc.stdint cimport int32_t, uint64_t
+from libc.stdlib cimport calloc, free
+
+from llamad.engine.drafts.draft_rules cimport Drafted, DraftRules
+from llamad.engine.drafts.drafts cimport Drafter
+from llamad.engine.drafts.earlier_answers cimport Answers, answers_add, answers_draft, answers_free, answers_init
+from llamad.engine.drafts.match_finder cimport (
+    Matches, matches_agree, matches_draft, matches_follow, matches_free, matches_init,
+)
+from llamad.engine.kv.slots cimport DRAFT_MAX, Slot
+
+cdef enum:
+    RULES_MAX = 8
+    OWNERS_MAX = 16          # owners whose answers are kept. Chosen
+    ANSWERS_TOKENS = 1 << 16  # tokens of them for each owner. Chosen
+    BEFORE_ANSWER = 8        # tokens of the prompt that are kept with an answer, so that its beginning is found
+
+ctypedef struct TextDrafts:
+    int32_t n_rules
+    DraftRules rules[RULES_MAX]  # the first that has a draft counts
+    int32_t n_slots
+    Matches *own             # the text of each slot
+    uint64_t *tasks          # whose text that is
+    int32_t has_answers
+    Answers answers
+
+
+cdef int32_t _draft(void *arg, const Slot *slot, int32_t n, int32_t *draft, int32_t n_max) noexcept nogil:
+    cdef TextDrafts *drafts = <TextDrafts *>arg
+    cdef Matches *own = &drafts.own[slot.id]
+    cdef DraftRules rules
+    cdef Drafted drafted, other
+    cdef int32_t i, k
+    cdef int32_t more[DRAFT_MAX]
+    if drafts.tasks[slot.id] != slot.task.command.id:
+        drafts.tasks[slot.id] = slot.task.command.id
+        matches_agree(own, slot.tokens, n)
+    matches_follow(own, slot.tokens, n)
+    for i in range(drafts.n_rules):
+        rules = drafts.rules[i]
+        rules.n_draft_max = min(rules.n_draft_max, n_max)
+        rules.n_draft_min = min(rules.n_draft_min, rules.n_draft_max)
+        drafted = matches_draft(own, &rules, draft)
+        if drafts.has_answers:
+            other = answers_draft(&drafts.answers, slot.owner, slot.tokens, n, &rules, more)
+            if other.n and (drafted.n == 0 or other.n_match > drafted.n_match):
+                drafted = other
+                for k in range(other.n):
+                    draft[k] = more[k]
+        if drafted.n:
+            return drafted.n
+    return 0
+
+
+cdef void _end(void *arg, const Slot *slot) noexcept nogil:
+    cdef TextDrafts *drafts = <TextDrafts *>arg
+    cdef int32_t n = min(slot.n_tokens, slot.n_decoded + <int32_t>BEFORE_ANSWER)
+    if drafts.has_answers and slot.n_decoded:
+        answers_add(&drafts.answers, slot.owner, slot.tokens + slot.n_tokens - n, n)
+
+
+cdef class TextDrafter(Drafter):
+    """Drafts from the text of each slot and, if `answers` are kept, from those of the same owner. `rules` are those of
+    spec_types.py, in the order in which they are tried."""
+    cdef TextDrafts drafts
+
+    def __cinit__(self, *, n_slots: int, n_ctx: int, rules: list[tuple[int, ...]], answers: bool) -> None:
+        cdef int32_t i
+        if not 0 < len(rules) <= RULES_MAX:
+            raise ValueError(f"from 1 to {RULES_MAX} rules")
+        self.drafts.n_rules = len(rules)
+        for i, one in enumerate(rules):
+            (self.drafts.rules[i].n_match_min, self.drafts.rules[i].n_draft_min, self.drafts.rules[i].n_draft_max,
+             self.drafts.rules[i].n_per_match, self.drafts.rules[i].n_places_min, self.drafts.rules[i].n_places_max,
+             self.drafts.rules[i].percent_min) = one
+        self.drafts.own = <Matches *>calloc(<size_t>n_slots, sizeof(Matches))
+        self.drafts.tasks = <uint64_t *>calloc(<size_t>n_slots, sizeof(uint64_t))
+        if self.drafts.own == NULL or self.drafts.tasks == NULL:
+            raise MemoryError()
+        self.drafts.n_slots = n_slots
+        for i in range(n_slots):
+            if matches_init(&self.drafts.own[i], n_ctx) < 0:
+                raise MemoryError()
+        self.drafts.has_answers = answers
+        if answers and answers_init(&self.drafts.answers, OWNERS_MAX, ANSWERS_TOKENS) < 0:
+            raise MemoryError()
+        self.fn = _draft
+        self.end = _end
+        self.arg = &self.drafts
+
+    def __dealloc__(self) -> None:
+        cdef int32_t i
+        for i in range(self.drafts.n_slots):
+            matches_free(&self.drafts.own[i])
+        free(self.drafts.own)
+        free(self.drafts.tasks)
+        if self.drafts.has_answers:
+            answers_free(&self.drafts.answers)
