@@ -42,6 +42,7 @@ COMMANDS = {
     ),
     "idle-prefixes": ("bench.idle_prefixes", "a stream beside idle conversations, and one that returns"),
     "media": ("bench.media", "first tokens of chats with images, and gaps of streams while images arrive"),
+    "speculation": ("bench.speculation", "tokens/s with drafts and without, text by text"),
     "state": ("bench.state", "saving and restoring slots"),
     "state-interop": ("bench.state_interop", "check that each program can read the other's slot files"),
     "sampler": ("bench.micro.sampler", "µs per token, compared with llama.cpp's sampler chain"),
