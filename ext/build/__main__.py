@@ -1,5 +1,5 @@
-"""`python ext/build`: makes all that `make` needs before it runs something. Runs under any Python 3.11 or newer, makes
-`.venv` and builds with what is in there. Exit status 1 and one line say what went wrong.
+"""`python ext/build`: builds everything that the targets of `make` need. It runs under any Python from 3.11 on, creates
+`.venv` and builds with the tools in it. After a failure the exit status is 1, and one line says what went wrong.
 """
 
 import argparse
@@ -16,7 +16,9 @@ from build import ROOT, display, estimate, modules, package, pipeline, variant, 
 from recipe import build as llama_cpp  # noqa: E402
 from recipe import cache, children, command, model, report, source, toolchain  # noqa: E402
 
-INSTALLED = "llamad-installed"  # in .venv: which checkout is installed there, and by which metadata
+INSTALLED = (
+    "llamad-installed"  # a file in .venv with the checkout that is installed, and a hash of its metadata
+)
 
 
 def main(arguments: list[str]) -> int:
@@ -102,10 +104,10 @@ def _install(extras: list[str]) -> None:
     metadata = b"".join((ROOT / name).read_bytes() for name in ("pyproject.toml", "setup.py"))
     state = f"{ROOT} {hashlib.sha256(metadata).hexdigest()}\n"
     if not stamp.is_file() or stamp.read_text(encoding="utf-8") != state:
-        # The checkout in sys.path, not a finder of setuptools': that takes every start of Python 25 ms.
+        # The checkout is added to sys.path, because a finder of setuptools would delay every start of Python by 25 ms.
         options = "--quiet --disable-pip-version-check --no-build-isolation --no-deps"
         link = "--config-settings editable_mode=compat --editable ."
-        # setuptools has called that mode transitional for years; whoever builds can do nothing about it.
+        # setuptools warns that this mode is transitional, as it has for years; a user can do nothing about it.
         env = {"LLAMAD_EXTENSIONS": "0", "PYTHONWARNINGS": "ignore:::setuptools.command.editable_wheel"}
         _run(["-m", "pip", "install", *options.split(), *link.split()], env)
         stamp.write_text(state, encoding="utf-8")

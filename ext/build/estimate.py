@@ -1,5 +1,5 @@
-"""How long a build will still take: the work ahead in seconds of one core, from what the steps took last time, and
-how fast it goes today. Arithmetic only; display.py shows it.
+"""Estimates how long a build will still take, from the times that its steps took in the last build and from its speed
+today. Work is counted in seconds of one core. Arithmetic only; display.py shows the result.
 """
 
 import json
@@ -8,8 +8,8 @@ import statistics
 from dataclasses import dataclass, field
 from pathlib import Path
 
-# Seconds of one core for each part, and for a step of it, on the machine that this was written on; what a first
-# build goes by. Two such cores, Xeon at 2.x GHz, took 10 minutes for all of it.
+# Seconds of one core for each part, and for a step of it, for the estimate of a first build. They were measured on a
+# machine with two cores (Xeon, 2.x GHz), which took 10 minutes for everything.
 PART_SECONDS = {
     "environment": 4.0,
     "build tools": 12.0,
@@ -21,12 +21,12 @@ PART_SECONDS = {
 }
 STEP_SECONDS = {"llama.cpp libraries": 4.6, "modules": 1.6}
 HISTORY = "durations.json"
-PRIOR_SECONDS = 60.0  # so much work counts as done at last time's speed before today's speed is believed
+PRIOR_SECONDS = 60.0  # today's speed is mixed with the last build's speed, which has this weight
 
 
 @dataclass
 class Part:
-    """`ahead` has the steps that are known; before that, the whole part is one sum."""
+    """A part of the build. `ahead` has the steps that are left, or is None while they are not known."""
 
     expected: float
     ahead: dict[str, float] | None = None
@@ -45,13 +45,13 @@ class Part:
 
 
 class Estimate:
-    """The parts of one build. The caller keeps threads apart."""
+    """The parts of one build. The caller must hold a lock."""
 
     def __init__(self, n_jobs: int, history: dict[str, dict[str, float]]) -> None:
         self._n_jobs = n_jobs
         self._history = history
         self.parts: dict[str, Part] = {}
-        self._compiled = 0.0  # work done in steps, and since when
+        self._compiled = 0.0  # the work of the steps that are done
         self._compiling_since: float | None = None
 
     def plan(self, title: str) -> None:
@@ -108,8 +108,8 @@ class Estimate:
 
 @dataclass
 class History:
-    """What each step took the last time, by part, in one file of the cache. A file that cannot be read or written
-    costs the estimate and nothing else."""
+    """The times that each step took in the last build, by part, in a file of the cache. Without the file only the
+    estimate is worse."""
 
     path: Path
     durations: dict[str, dict[str, float]] = field(default_factory=dict)

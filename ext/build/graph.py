@@ -1,5 +1,5 @@
-"""The Ninja file of the compiled modules: translate, compile, link. Ninja knows from Cython's and the compiler's own
-lists what each file was made from, so that a change rebuilds that and no more. Writes one file, runs nothing.
+"""Writes the Ninja file of the compiled modules: translate, compile, link. Cython and the compiler list the files that
+they read, so that Ninja rebuilds only what a change affects. Runs nothing.
 """
 
 import os
@@ -18,7 +18,7 @@ INCLUDES = ("ext", "ext/llama")
 BINDING_INPUTS = ("build_llama.py", "declarations.h", "adapters.h", "media.h", "shim.h")
 BINDING_FLAGS = ("-std=c++17", "-Wno-missing-field-initializers")
 BINDING_LIBRARIES = ("llama", "mtmd", "ggml", "ggml-base")
-MODULES, BINDING_OBJECTS = "modules", "binding-objects"  # targets; the default is all there is
+MODULES, BINDING_OBJECTS = "modules", "binding-objects"  # targets; the default is all of them
 
 RULES = """
 rule translate
@@ -53,7 +53,7 @@ rule link
 
 @dataclass(frozen=True)
 class Setting:
-    """All that the commands depend on. `include` gets llama.cpp's headers; `libraries` is its finished folder."""
+    """What the commands depend on. `include` is for llama.cpp's headers; `libraries` is its finished folder."""
 
     python: PythonConfig
     tools: Toolchain
@@ -139,7 +139,7 @@ def _translate(setting: Setting, module: Module, output: str) -> str:
     options += ["--cplus"] if module.language == "c++" else []
     needed = _escaped(setting.python.cython)
     pxd = Path(module.pyx).with_suffix(".pxd")
-    if pxd.is_file():  # one that has just been written is not in the list of the last translation
+    if pxd.is_file():  # a new one is not in the list of the last translation
         needed += f" {pxd}"
     return f"build {output}: translate {module.pyx} | {needed}\n  options = {' '.join(options)}\n"
 

@@ -1,5 +1,5 @@
-"""Which compiled modules there are: one for each ext/llamad/**/*.pyx, and `llamad._llama` from ext/llama. Says what
-each is made of and which ones a wheel leaves out. Reads files, builds nothing.
+"""Lists the compiled modules: one for each ext/llamad/**/*.pyx, and `llamad._llama` from ext/llama. Knows the sources
+of each, and which ones are not in a wheel. Reads files, builds nothing.
 """
 
 import re
@@ -9,12 +9,12 @@ from pathlib import Path
 from recipe.report import SetupError
 
 BINDING = "llamad._llama"
-TESTING = "testing"  # a folder of this name holds what only tests and benchmarks use
+TESTING = "testing"  # a folder of this name holds modules that only tests and benchmarks use
 
 
 @dataclass(frozen=True)
 class Module:
-    """`sources` are beside the .pyx or, for the binding, all there are; paths are relative to the checkout."""
+    """A compiled module. `sources` are further files to compile; all paths are relative to the checkout."""
 
     name: str
     pyx: str

@@ -1,5 +1,5 @@
-"""Puts what was built into a package folder, the checkout's own or a wheel's: llama.cpp's libraries and programs with
-their licences, the compiled modules, and a description that the daemon reads. Replaces a file only if it differs.
+"""Copies the results of a build into a package folder, the checkout's own or a wheel's: llama.cpp's libraries and
+programs with their licences, the compiled modules, and a description that the daemon reads. Replaces a file only if it differs.
 """
 
 import json
@@ -67,7 +67,7 @@ def carry_modules(products: dict[str, Path], package: Path, suffix: str) -> None
             target.parent.mkdir(parents=True, exist_ok=True)
             fresh = target.with_name(f"{target.name}.{os.getpid()}")
             shutil.copy2(made, fresh)
-            fresh.rename(target)  # a program that runs keeps the old file
+            fresh.rename(target)  # a running program keeps the old file
 
 
 def _same(target: Path, made: Path) -> bool:

@@ -1,5 +1,5 @@
-"""The build itself: llama.cpp's libraries and the modules side by side, within one limit of jobs. The modules need
-llama.cpp's headers only (and of them only `llamad._llama`), so they begin at once; linking `_llama` is the end.
+"""Builds llama.cpp's libraries and the modules at the same time, with one limit of jobs. The modules can begin at once:
+only `llamad._llama` needs anything of llama.cpp, its headers to be compiled and its libraries to be linked.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ SPACE_NEEDED = 200_000_000
 
 @dataclass(frozen=True)
 class Order:
-    """What to build: for which Python, in which variant, which modules, into which package folder."""
+    """The build to make: its Python, variant, modules and package folder."""
 
     python: str
     variant: variant.Variant
@@ -54,7 +54,7 @@ def run(order: Order, beside: list[Callable[[], None]]) -> None:
 
 
 class Compiling:
-    """The modules' Ninja, and what it waits for when llama.cpp is built at the same time."""
+    """Runs Ninja for the modules, which waits for llama.cpp if that is built at the same time."""
 
     def __init__(self, setting: graph.Setting) -> None:
         self._setting = setting

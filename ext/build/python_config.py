@@ -1,5 +1,5 @@
-"""How extension modules are compiled for one Python: its headers, its compiler flags, the ending of file names.
-That Python is asked, as it need not be the one that runs this.
+"""Finds out how extension modules are compiled for a Python: its headers, its compiler flags, the suffix of file names.
+It runs that Python, which may be another one than the Python of the build.
 """
 
 import json
@@ -24,19 +24,19 @@ class PythonConfig:
     ldshared: str  # its first word is a C compiler
     suffix: str
     includes: list[str]
-    cython: str  # a file that is new when Cython is
+    cython: str  # a file that changes when Cython is updated
 
 
 def ask(python: str) -> PythonConfig:
     done = subprocess.run([python, "-c", QUESTION], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise SetupError(f"{python} does not work ({done.stderr.strip()[-200:]}): remove .venv and run again")
-    told = json.loads(done.stdout)
-    if not told["cython"]:
+    config = json.loads(done.stdout)
+    if not config["cython"]:
         raise SetupError(
             f"{python} has no Cython: run `make build`, which installs it, or pip install cython"
         )
-    cflags = f"{told['CFLAGS']} {told['CCSHARED']}"
+    cflags = f"{config['CFLAGS']} {config['CCSHARED']}"
     return PythonConfig(
-        python, cflags, told["LDSHARED"], told["EXT_SUFFIX"], told["includes"], told["cython"]
+        python, cflags, config["LDSHARED"], config["EXT_SUFFIX"], config["includes"], config["cython"]
     )

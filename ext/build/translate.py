@@ -1,9 +1,9 @@
-"""Translates one .pyx to C or C++ and leaves the file alone where nothing has changed. Run by Ninja:
+"""Translates one .pyx to C or C++; if the result is the same as before, the file is not touched. Run by Ninja:
 
     python translate.py OUTPUT SOURCE CYTHON-OPTIONS...
 
-Cython takes a second to start, so a build keeps one Cython that has started and forks it for each file: `--serve FD`
-on a listening socket, whose path LLAMAD_TRANSLATOR gives to the others. Without it each starts its own.
+Cython takes a second to start, so a build starts one Cython process, which forks for each file. It is started with
+`--serve FD`, a listening socket; LLAMAD_TRANSLATOR has the path of the socket. Without it each file starts a Cython.
 """
 
 import os
@@ -35,14 +35,14 @@ def translate(output: Path, source: str, options: list[str]) -> int:
     output.with_name(output.name + ".dep").write_text(f"{output}:{read}", encoding="utf-8")
     listed.unlink()
     if output.is_file() and output.read_bytes() == fresh.read_bytes():
-        fresh.unlink()  # with its old time, so that nothing after it runs
+        fresh.unlink()  # the old file keeps its time, so that nothing is compiled again
     else:
         fresh.rename(output)
     return 0
 
 
 def warm_up() -> None:
-    """Has Cython set up what it sets up once. Without a list of what was read: that one would keep its search path."""
+    """Let Cython initialize itself. No dependency file is written, because Cython would keep its search path."""
     from Cython.Build import Dependencies  # noqa: F401
     from Cython.Compiler import Main
 

@@ -1,4 +1,4 @@
-"""The ways to compile the modules: flags and a build folder for each. The environment chooses one.
+"""The variants of the compiled modules, each with its flags and its build folder. The environment chooses one.
 
 LLAMAD_NATIVE=1         for this machine's CPU (make sets it)
 LLAMAD_DEBUG_BUILD=1    -O0 -g and bounds checks
@@ -44,7 +44,7 @@ def chosen() -> Variant:
         return Variant(name, compile_, flags, translate=lines_of_pyx)
     if os.environ.get("LLAMAD_DEBUG_BUILD") == "1":
         return Variant("debug", ("-O0", "-g", "-UNDEBUG"), checks_bounds=True)
-    # Python's own flags ask for debug information: an eighth of the time to compile and seven eighths of the size.
+    # -g0, because Python's own flags add debug information: 1/8 of the time to compile, and 7/8 of the size.
     fast = ("-O3", "-g0", *_as_llama_rounds())
     if os.environ.get("LLAMAD_NATIVE") == "1":
         arm = platform.machine() in ("aarch64", "arm64")
@@ -53,5 +53,5 @@ def chosen() -> Variant:
 
 
 def _as_llama_rounds() -> tuple[str, ...]:
-    """On x86-64 llama.cpp's own samplers are compiled without fused multiply-add; ours must round as they do."""
+    """Return flags with which our samplers round as llama.cpp's do, which have no fused multiply-add on x86-64."""
     return ("-ffp-contract=off",) if platform.machine() in ("x86_64", "AMD64") else ()

@@ -17,7 +17,7 @@ from recipe import cache, children, index, toolchain
 from recipe.report import Progress, SetupError, close, is_disk_full, stage
 
 SPACE_NEEDED = 400_000_000
-TAIL_BYTES = 8000  # pip names all that it installs in one line
+TAIL_BYTES = 8000  # pip lists everything that it installs in one line
 INSTEAD = "set LLAMAD_WHEELS to a folder that holds the wheels"
 
 
@@ -59,10 +59,10 @@ def packages(checkout: Path, extras: list[str]) -> Packages:
 
 def ensure(checkout: Path, extras: list[str]) -> Path:
     """Create or complete `.venv` with the build and runtime requirements, and those of `extras`."""
-    wanted = packages(checkout, extras)
-    if not wanted.are_there:
+    required = packages(checkout, extras)
+    if not required.are_there:
         create(checkout)
-        install(checkout, wanted)
+        install(checkout, required)
     return checkout / ".venv"
 
 
@@ -98,7 +98,7 @@ def _create(venv: Path) -> Path:
             raise SetupError(f"{venv} has a Python that is too old: remove that folder and run again")
         return python
     stage("environment", f"creating {venv}")
-    # An environment whose Python cannot start is a half-made or moved one; one without pip only lacks pip.
+    # If its Python cannot start, the environment is incomplete or was moved, and is made again; else it only lacks pip.
     if _works(python, "") and _works(python, "import ensurepip"):
         command = [str(python), "-m", "ensurepip", "--upgrade"]
     else:
@@ -122,8 +122,8 @@ def _create(venv: Path) -> Path:
 
 
 def _renew_pip(python: Path) -> None:
-    """Python brings the pip of its own release: 3.11's takes minutes of CPU for the test packages, a new one half a
-    minute. Where there is no newer one the old one works."""
+    """Update pip. That of Python 3.11 takes minutes of CPU for the test packages, a new one half a minute. If there is
+    no newer one, the old one is used."""
     if not index.wheels_folder():
         command = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "--upgrade", "pip"]
         subprocess.run(command, capture_output=True, check=False)
@@ -138,17 +138,17 @@ def _works(python: Path, code: str) -> bool:
         return False
 
 
-def install(checkout: Path, wanted: Packages, *options: str) -> None:
+def install(checkout: Path, required: Packages, *options: str) -> None:
     command = [str(python_of(checkout)), "-m", "pip", "install", "--disable-pip-version-check", *options]
     command += ["--progress-bar", "off"]
     wheels = index.wheels_folder()
     if wheels:
         command += ["--no-index", "--find-links", str(wheels)]
-    progress = Progress(wanted.title)
-    stage(wanted.title, f"installing {len(wanted.requirements)} requirements and what they need")
+    progress = Progress(required.title)
+    stage(required.title, f"installing {len(required.requirements)} requirements and what they need")
     try:
         with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
-            status = _watch([*command, *wanted.requirements], log.fileno(), progress)
+            status = _watch([*command, *required.requirements], log.fileno(), progress)
             log.seek(0)
             output = log.read()
     except OSError as e:
@@ -157,8 +157,8 @@ def install(checkout: Path, wanted: Packages, *options: str) -> None:
         raise
     if status != 0:
         progress.abandon()
-        raise index.explain(output, f"the {wanted.title}", INSTEAD, checkout / ".venv")
-    wanted.are_installed()
+        raise index.explain(output, f"the {required.title}", INSTEAD, checkout / ".venv")
+    required.are_installed()
     progress.close("installed")
 
 

@@ -188,7 +188,7 @@ def test_sources_that_are_none(recipe: Recipe, tree: Path, tmp_path: Path) -> No
 
     for path, why in {
         "nowhere": "does not exist",
-        "file.tar.gz": "is no tar archive",
+        "file.tar.gz": "is not a tar archive",
         "empty": "has no CMakeLists.txt",
         other.name: "holds no llama.cpp source tree",
         cut.name: "cannot be unpacked",

@@ -1,5 +1,5 @@
-"""`python vendor/llama.cpp WHAT`: makes one thing ready and prints its path on stdout.
-Progress and one-line errors go to stderr; exit status 1 means failure, with nothing half-made left behind.
+"""`python vendor/llama.cpp WHAT`: fetches or builds something and prints its path on stdout.
+Progress and errors of one line go to stderr. Exit status 1 means failure; nothing incomplete is left then.
 """
 
 import argparse

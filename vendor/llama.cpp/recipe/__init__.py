@@ -1,3 +1,3 @@
-"""How llamad gets its llama.cpp and its default model; standard library only.
+"""Fetches and builds llama.cpp, and fetches the default model. Uses only the standard library.
 Runs at build time, never in the daemon; knows nothing of the `llamad` package.
 """

@@ -18,7 +18,7 @@ from . import cache, licences, ninja, source, toolchain
 from .jobs import Jobs
 from .report import SetupError, is_disk_full, say, stage
 
-RECIPE = 3  # part of the key: raise it when what lands in the finished folder changes
+RECIPE = 3  # part of the key: raise it when the contents of the finished folder change
 WORKAROUNDS = Path(__file__).resolve().parents[1] / "workarounds" / "ggml.cmake"
 SPACE_NEEDED = 500_000_000
 
@@ -45,7 +45,7 @@ FLAGS = (
 
 @dataclass(frozen=True)
 class Product:
-    """One thing the recipe can make: its folder in the cache, its own flags, what Ninja is asked for."""
+    """Something that the recipe can make: its folder in the cache, its own flags and its targets for Ninja."""
 
     title: str
     folder: str
@@ -80,7 +80,7 @@ BOTH = Product(
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that decides what comes out of a build, known before it begins."""
+    """Everything that determines the result of a build. It is known before the build begins."""
 
     product: Product
     source: source.Source
@@ -125,7 +125,7 @@ def plan(product: Product) -> Plan:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What a build beside others is told: the jobs it may use, and whom to call when the sources are there."""
+    """What a build gets that runs beside others: its jobs, and a function to call when the sources are there."""
 
     jobs: Jobs
     on_sources: Callable[[Path], None]
@@ -136,17 +136,17 @@ class Surroundings:
 
 
 def libraries(around: Surroundings | None = None) -> Path:
-    """The folder {lib,bin,include} with llamad's llama.cpp, built now unless the cache has it."""
+    """Return the folder {lib,bin,include} of llamad's llama.cpp, which is built unless the cache has it."""
     return _ensure(plan(LIBRARIES), around)
 
 
 def peer() -> Path:
-    """The llama-server program, built from the same sources with the same flags."""
+    """Return the path of llama-server, which is built from the same sources with the same flags."""
     return _ensure(plan(PEER)) / "bin" / "llama-server"
 
 
 def both() -> Path:
-    """What `libraries()` and `peer()` give, llama-server's path, with the libraries compiled once for the two."""
+    """Make what `libraries()` and `peer()` make, but compile the libraries once. Return the path of llama-server."""
     ours, theirs = plan(LIBRARIES), plan(PEER)
     if not cache.is_finished(ours.final) and not cache.is_finished(theirs.final):
         made = _ensure(plan(BOTH))
@@ -157,7 +157,7 @@ def both() -> Path:
 
 
 def _take(made: Path, wanted: Plan) -> None:
-    """One product out of the folder that holds both: its programs, and the libraries that are not the tools' own."""
+    """Copy one product from the folder that holds both: its programs, and the libraries except those of the tools."""
     out = cache.root() / "work" / f"{wanted.product.folder}-{wanted.key}.out"
     with cache.locked(cache.lock_of(out), wanted.product.title):
         shutil.rmtree(out, ignore_errors=True)
@@ -177,7 +177,7 @@ def _ensure(wanted: Plan, around: Surroundings | None = None) -> Path:
         return final
     work = cache.root() / "work" / f"{wanted.product.folder}-{wanted.key}"
     with cache.locked(cache.lock_of(work), wanted.product.title) as lock:
-        if cache.is_finished(final):  # someone else built it while we waited
+        if cache.is_finished(final):  # another process built it meanwhile
             return final
         cache.make_dir(work)
         cache.drop_stale(work.parent, keep=work)
@@ -191,7 +191,7 @@ def _ensure(wanted: Plan, around: Surroundings | None = None) -> Path:
             shutil.rmtree(work, ignore_errors=True)
             raise cache.disk_full(work) from None
         except SetupError:
-            if not (work / "build").exists():  # nothing there that the next run could go on from
+            if not (work / "build").exists():  # there is nothing that the next run could continue
                 shutil.rmtree(work, ignore_errors=True)
             raise
         shutil.rmtree(work, ignore_errors=True)
@@ -205,7 +205,7 @@ def _build(wanted: Plan, work: Path, lock: int, around: Surroundings) -> None:
     made = work / "build"
     log = work / "build.log"
     log.unlink(missing_ok=True)
-    if not (made / "build.ninja").is_file():  # configuring was cut off: CMake's own cache may be damaged
+    if not (made / "build.ninja").is_file():  # configuring was interrupted: CMake's own cache may be damaged
         shutil.rmtree(made, ignore_errors=True)
     env = {**os.environ, "CC": wanted.tools.cc, "CXX": wanted.tools.cxx}
     title = wanted.product.title
@@ -242,13 +242,13 @@ def _failure(steps: ninja.Steps, doing: str, wanted: Plan, log: Path) -> SetupEr
 
 
 def headers(tree: Path) -> list[Path]:
-    """The public headers in a source tree, which end up in one folder."""
+    """Return the public headers in a source tree; they are copied into one folder."""
     mtmd = [tree / "tools" / "mtmd" / name for name in ("mtmd.h", "mtmd-helper.h")]
     return [*tree.glob("include/*.h"), *tree.glob("ggml/include/*.h"), *mtmd]
 
 
 def _collect(wanted: Plan, work: Path) -> Path:
-    """Puts what is kept into one folder, each library once, under the name that programs ask for."""
+    """Copy what is kept into one folder and return it. Each library is there once, under its SONAME."""
     out = work / "out"
     shutil.rmtree(out, ignore_errors=True)
     for name in ("lib", "bin", "include"):

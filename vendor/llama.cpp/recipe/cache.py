@@ -1,5 +1,5 @@
-"""The cache folder. Nothing half-made is ever taken for finished: build beside, rename into place, one builder
-at a time, and check the size of every file.
+"""The cache folder. Nothing incomplete is ever used: a folder is made under another name and renamed when it is
+complete, by one process at a time, and the size of every file is checked.
 """
 
 import contextlib
@@ -45,7 +45,7 @@ def disk_full(where: Path) -> SetupError:
 
 
 def require_space(where: Path, needed: int) -> None:
-    """Says early what would otherwise fail in the middle."""
+    """Raise SetupError if the disk has too little space, before anything is written."""
     free = shutil.disk_usage(make_dir(where)).free
     if free < needed:
         raise SetupError(
@@ -60,15 +60,15 @@ def lock_of(path: Path) -> Path:
 
 @contextlib.contextmanager
 def locked(path: Path, what: str) -> Iterator[int]:
-    """Holds an exclusive lock and yields its descriptor. Children that inherit the descriptor keep the lock,
-    so a build whose parent died is waited for, not joined."""
+    """Hold an exclusive lock and yield its descriptor. Children that inherit the descriptor keep the lock, so that
+    others wait for a build whose parent has died."""
     make_dir(path.parent)
     fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            stage(what, "another process is at it, waiting")
+            stage(what, "waiting for another process")
             fcntl.flock(fd, fcntl.LOCK_EX)
         yield fd
     finally:
@@ -76,7 +76,7 @@ def locked(path: Path, what: str) -> Iterator[int]:
 
 
 def sizes(folder: Path) -> dict[str, int]:
-    """Every plain file under `folder` but the metadata, with its size."""
+    """Return the sizes of all plain files under `folder`, except for the metadata."""
     return {
         str(p.relative_to(folder)): p.stat().st_size
         for p in sorted(folder.rglob("*"))
@@ -85,7 +85,7 @@ def sizes(folder: Path) -> dict[str, int]:
 
 
 def finish(made: Path, final: Path, meta: dict[str, object]) -> None:
-    """Turns the folder `made` into the finished `final` in one rename."""
+    """Rename the folder `made` to `final`, which is finished then."""
     meta = {**meta, "files": sizes(made)}
     (made / META).write_text(json.dumps(meta, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     for path in made.rglob("*"):
@@ -115,7 +115,7 @@ def read_meta(final: Path) -> dict[str, object]:
 
 
 def drop_stale(work: Path, keep: Path) -> None:
-    """Removes trees of builds that were given up days ago."""
+    """Remove the folders of builds that were abandoned days ago."""
     for tree in work.iterdir():
         if tree != keep and tree.is_dir() and time.time() - tree.stat().st_mtime > STALE_SECONDS:
             with locked(lock_of(tree), tree.name):

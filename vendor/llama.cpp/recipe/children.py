@@ -1,5 +1,5 @@
-"""The programs that a build has started: each ends with the code that waits for it, and all of them when one
-part of a build fails while others run in threads of their own.
+"""The processes that a build has started. Each ends with the code that waits for it, and all of them end when one part
+of the build fails, because the other parts run in threads of their own.
 """
 
 import contextlib
@@ -16,13 +16,13 @@ _stopped = False
 
 
 class Stopped(Exception):
-    """Another part of the build has failed, and this one was told to end."""
+    """Another part of the build has failed, so this one must end."""
 
 
 @contextlib.contextmanager
 def running(command: list[str], **options: Any) -> Iterator["subprocess.Popen[str]"]:
-    """A child for the length of the block; a block that fails ends it. With `process_group=0` whatever the child
-    has started ends with it."""
+    """Run a child process during the block; a block that fails ends it. With `process_group=0`, the processes that the
+    child has started end with it."""
     with _lock:
         check()
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, text=True, errors="replace", **options)
@@ -52,13 +52,13 @@ def end(process: "subprocess.Popen[str]") -> None:
 
 
 def check() -> None:
-    """Ends a part that has been told to."""
+    """Raise Stopped if this part of the build must end."""
     if _stopped:
         raise Stopped
 
 
 def stop_all() -> None:
-    """Ends every child and lets no other begin."""
+    """End every child, and do not start another one."""
     global _stopped
     with _lock:
         _stopped = True
@@ -67,7 +67,7 @@ def stop_all() -> None:
 
 
 def allow() -> None:
-    """Undoes `stop_all`, for the next build in this process."""
+    """Undo `stop_all`, for the next build in this process."""
     global _stopped
     with _lock:
         _stopped = False

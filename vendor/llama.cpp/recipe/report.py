@@ -1,6 +1,5 @@
-"""What the person at the terminal sees: progress of the long parts and the one line of a failure.
-Writes to stderr only (stdout carries results, such as paths, for scripts), or to the display of a build that
-runs several parts at once.
+"""Shows the progress of a build, and a failure in one line. Writes to stderr only, because stdout has results for
+scripts, such as paths; or to the display of a build that runs several parts at once.
 """
 
 import errno
@@ -12,15 +11,15 @@ import time
 from collections.abc import Iterator
 from typing import IO, Protocol, TextIO
 
-LINE_SECONDS = 15.0  # without a terminal: never silent for longer than this
+LINE_SECONDS = 15.0  # without a terminal: the longest time without a line
 REDRAW_SECONDS = 0.1
 
 
 class SetupError(Exception):
-    """A failure whose text is one line saying what is wrong and what to do next."""
+    """A failure. Its text is one line that says what is wrong and what to do."""
 
 
-# What tools print when the disk or a quota is full; compilers and pip only tell us through their output.
+# What tools print when the disk or a quota is full; compilers and pip have no exit status for it.
 DISK_FULL_TEXTS = ("No space left on device", "Disk quota exceeded", "[Errno 28]", "[Errno 122]")
 
 
@@ -33,29 +32,29 @@ def says_disk_full(output: str) -> bool:
 
 
 class Display(Protocol):
-    """Takes all progress instead of stderr, from any thread."""
+    """Receives all progress in place of stderr, from any thread."""
 
     def part(self, title: str, text: str, done: int = 0, total: int = 0, step: str = "") -> None:
-        """How far the part is; `step` names what it has just finished."""
+        """Note how far the part is; `step` is the step that it has just finished."""
 
     def close(self, title: str) -> None:
-        """The part is done."""
+        """Note that the part is done."""
 
     def expect(self, title: str, steps: list[str]) -> None:
-        """The steps that the part has before it."""
+        """Set the steps that the part will take."""
 
     def learn(self, title: str, durations: dict[str, float]) -> None:
-        """The seconds that each of the part's steps has taken."""
+        """Store how many seconds each of the part's steps took."""
 
     def say(self, text: str) -> None:
-        """A line for the reader, such as one of a failed tool's output."""
+        """Print a line, such as one of the output of a tool that failed."""
 
 
 _display: Display | None = None
 
 
 def show_on(display: Display | None) -> None:
-    """Sends all progress to `display`, or to stderr again."""
+    """Send all progress to `display`, or with None to stderr again."""
     global _display
     _display = display
 
@@ -72,7 +71,7 @@ def say(text: str) -> None:
 
 
 def stage(title: str, text: str) -> None:
-    """Says that a part has come to something new."""
+    """Report that a part begins something new."""
     if _display:
         _display.part(title, text)
     else:
@@ -80,7 +79,7 @@ def stage(title: str, text: str) -> None:
 
 
 def close(title: str) -> None:
-    """Says that a part which has no `Progress` is done; without a display nobody asks."""
+    """Report to the display, if there is one, that a part without a `Progress` is done."""
     if _display:
         _display.close(title)
 
@@ -90,7 +89,7 @@ def megabytes(count: int) -> str:
 
 
 def lines_or_silence(stream: IO[str]) -> Iterator[str | None]:
-    """The lines of a tool as they come, and None whenever it has said nothing for a while."""
+    """Yield the lines of a tool as they come, and None whenever it has printed nothing for a while."""
     lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
 
     def read() -> None:
@@ -112,7 +111,7 @@ def lines_or_silence(stream: IO[str]) -> Iterator[str | None]:
 
 
 class Line:
-    """The last line of a stream: redrawn on a terminal, elsewhere another one each time."""
+    """The last line of a stream. It is redrawn on a terminal; elsewhere each text is a new line."""
 
     def __init__(self, stream: TextIO | None) -> None:
         self.stream = stream or sys.stderr
@@ -134,7 +133,7 @@ class Line:
             self._width = 0
 
     def leave(self) -> None:
-        """What follows begins below a redrawn line."""
+        """Let the following output begin below a redrawn line."""
         if self._width:
             self.stream.write("\n")
             self.stream.flush()
@@ -172,7 +171,7 @@ class Progress:
         self._line.write(f"{self._title}: {self._counted(done, total)}{' ' + note if note else ''}")
 
     def note(self, text: str) -> None:
-        """A sign of life where there is nothing to count."""
+        """Show a text for a part that has nothing to count."""
         if _display:
             _display.part(self._title, text)
         elif self._line.is_redrawn or time.monotonic() - self._shown_at >= LINE_SECONDS:
@@ -187,7 +186,7 @@ class Progress:
         self._line.leave()
 
     def abandon(self) -> None:
-        """Leaves the redrawn line, so that an error does not start in the middle of it."""
+        """Leave the redrawn line, so that an error does not begin in the middle of it."""
         self._line.leave()
 
     def _counted(self, done: int, total: int) -> str:

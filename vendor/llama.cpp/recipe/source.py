@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from . import index, pin
 from .report import SetupError, close, stage
 
-# All the build reads; the rest of the tree (models, docs, tests) stays in the archive.
+# What the build reads; the rest of the tree (models, docs, tests) is not unpacked.
 NEEDED = (
     "CMakeLists.txt",
     "LICENSE",
@@ -34,7 +34,7 @@ INSTEAD = "set LLAMAD_LLAMA_CPP to a llama.cpp source tree or archive"
 
 @dataclass(frozen=True)
 class Source:
-    """`identity` names the content; `tree` or `archive` says where it is (neither: the index has it)."""
+    """Sources of llama.cpp. `identity` names the content; it is in `tree` or `archive`, or in the package index."""
 
     identity: str
     commit: str
@@ -59,7 +59,7 @@ def choose() -> Source:
     if digest == pin.LLAMA_CPP.sha256:
         return _pinned(path)
     if not tarfile.is_tarfile(path):
-        raise _bad(named, "is no tar archive")
+        raise _bad(named, "is not a tar archive")
     return Source(identity=f"archive-{digest}", commit="unknown", archive=path)
 
 
@@ -69,7 +69,7 @@ def _pinned(archive: Path | None) -> Source:
 
 
 def _tree(path: Path) -> Source:
-    # An unpacked source distribution of the pinned package is as good as the tree inside it.
+    # An unpacked source distribution of the pinned package contains a tree, too.
     for tree in (path, path / "vendor" / "llama.cpp"):
         if all((tree / mark).is_file() for mark in MARKS):
             return Source(identity=f"tree-{_tree_hash(tree)}", commit=_git_commit(tree), tree=tree)
@@ -111,13 +111,13 @@ def _git_commit(tree: Path) -> str:
 
 
 def fetch(source: Source) -> None:
-    """Brings the archive onto this machine before `provide` asks for it."""
+    """Download the archive, so that `provide` need not wait for it."""
     if not source.tree and not source.archive:
         index.fetch(pin.LLAMA_CPP, INSTEAD)
 
 
 def provide(source: Source, work: Path) -> Path:
-    """The folder that CMake reads: the tree itself, or the archive unpacked below `work` (once)."""
+    """Return the folder that CMake reads: the tree itself, or the archive, which is unpacked below `work` once."""
     if source.tree:
         return source.tree
     unpacked = work / "src"
@@ -157,7 +157,7 @@ def _unpack(archive: Path, target: Path) -> None:
 
 
 def _prefix(names: set[str]) -> str | None:
-    """Where in the archive the tree begins: the shortest path that has all the marks below it."""
+    """Return where in the archive the tree begins: the shortest path below which all marks are."""
     mark = "include/llama.h"
     starts = (name[: -len(mark)] for name in names if name == mark or name.endswith("/" + mark))
     whole = [start for start in starts if all(start + m in names for m in MARKS)]

@@ -1,5 +1,5 @@
-"""Finds the compiler, CMake and Ninja, or says in one line what is missing; describes what of this machine
-goes into the libraries (compiler, architecture, CPU features), for the cache key.
+"""Finds the compiler, CMake and Ninja, or says in one line what is missing. Describes for the cache key what the
+libraries depend on: compiler, architecture, CPU features.
 """
 
 import hashlib
@@ -33,13 +33,13 @@ _python = sys.executable
 
 
 def use_python(python: Path) -> None:
-    """Takes pip, CMake and Ninja from this Python's environment instead of the running one's."""
+    """Use pip, CMake and Ninja of this Python's environment instead of those of the running Python."""
     global _python
     _python = str(python)
 
 
 def python() -> str:
-    """The Python whose packages the build uses."""
+    """Return the Python whose packages the build uses."""
     return _python
 
 
@@ -98,7 +98,7 @@ def _output(command: list[str]) -> str:
 
 
 def cuda_compiler(options: list[str]) -> str:
-    """nvcc's version where the options ask for CUDA, else nothing."""
+    """Return the version of nvcc if the options enable CUDA, else ""."""
     asked = any(re.fullmatch(r"-DGGML_CUDA(:\w+)?=(ON|1|TRUE|YES|Y)", o, re.IGNORECASE) for o in options)
     if not asked or any(o.startswith("-DCMAKE_CUDA_COMPILER") for o in options):
         return ""
@@ -114,35 +114,35 @@ def cuda_compiler(options: list[str]) -> str:
 
 
 def find_tool(name: str) -> str:
-    """CMake or Ninja: the one installed beside the build's Python, or the one on PATH."""
+    """Return the path of CMake or Ninja: the one beside the build's Python, or the one on PATH."""
     folders = [str(Path(python()).parent)]
     if python() == sys.executable:
         folders.append(sysconfig.get_path("scripts"))
     beside = shutil.which(name, path=os.pathsep.join(folders))
     if beside:
         return beside
-    # In an isolated build the packages are importable while their scripts may be off PATH.
+    # In an isolated build the packages can be imported, but their scripts may not be on PATH.
     spec = importlib.util.find_spec(name)
     for folder in (spec.submodule_search_locations or []) if spec else []:
         for candidate in (Path(folder) / "data" / "bin" / name, Path(folder) / "bin" / name):
             if candidate.is_file() and os.access(candidate, os.X_OK):
                 return str(candidate)
-    found = shutil.which(name)
-    if found:
-        return found
+    on_path = shutil.which(name)
+    if on_path:
+        return on_path
     raise SetupError(f"{name} is missing: run `make build`, which installs it, or pip install {name}")
 
 
 def cpu_features(cc: str) -> str:
-    """What this compiler makes of "the CPU of this machine": a hash of the macros it then defines. It does
-    not change with the kernel, as the list in /proc/cpuinfo does."""
+    """Return a hash of the macros that the compiler defines for the CPU of this machine. Unlike the list in
+    /proc/cpuinfo, it does not change with the kernel."""
     flag = "-mcpu=native" if platform.machine() in ("aarch64", "arm64") else "-march=native"
     macros = _output([*shlex.split(cc), flag, "-E", "-dM", "-x", "c", os.devnull])
     return hashlib.sha256(macros.encode()).hexdigest()[:16] if macros else platform.processor()
 
 
 def jobs() -> int:
-    """Compiler processes at once: the usable cores, but no more than memory allows (about 1 GB each)."""
+    """Return the number of compiler processes: the usable cores, but not more than memory allows (1 GB each)."""
     named = os.environ.get("LLAMAD_JOBS")
     if named:
         if not named.isdecimal() or int(named) < 1:
