@@ -1,4 +1,4 @@
-// The table of blobs. Few at a time, so it is a list.
+// The table of blobs. It is a list, because there are only a few blobs at a time.
 #define _GNU_SOURCE
 #include "blobs.h"
 
@@ -10,8 +10,8 @@
 
 #define LARGE ((size_t) 8 << 20)
 #define HUGE_MIN ((size_t) 2 << 20)
-#define ARENA_BYTES ((off_t) 1 << 60) // of addresses: none is used twice
-#define PLACE ((uint64_t) 65536)      // places are multiples of any machine's page
+#define ARENA_BYTES ((off_t) 1 << 60) // a range of addresses of which none is used twice
+#define PLACE ((uint64_t) 65536)      // offsets are multiples of the page size of any machine
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static llamad_blob *first;
@@ -26,7 +26,7 @@ static uint8_t *mapped(size_t n, int flags, int fd, uint64_t offset) {
 
 static void populate(uint8_t *pages, size_t n) {
 #ifdef MADV_POPULATE_WRITE
-    if (n) (void) madvise(pages, n, MADV_POPULATE_WRITE); // many at once; else they come with their first use
+    if (n) (void) madvise(pages, n, MADV_POPULATE_WRITE); // all pages at once instead of each at its first use
 #endif
 }
 
@@ -36,11 +36,11 @@ uint8_t *llamad_pages_open(size_t n) {
     return pages;
 }
 
-// Giving back half a gigabyte takes tens of milliseconds, and it is the event loop or the engine that drops it.
+// Memory to be freed. Half a gigabyte takes tens of milliseconds, for which the event loop and the engine have no time.
 typedef struct {
     uint8_t *pages;
     size_t n;
-    int arena; // that the pages must leave, too; else -1
+    int arena; // the file whose pages are freed, too; -1: none
     uint64_t offset;
 } going;
 
@@ -65,7 +65,7 @@ static void let_go_soon(going it) {
     going *copy = it.n >= LARGE ? (going *) malloc(sizeof *copy) : NULL;
     if (copy) {
         *copy = it;
-        // The arena itself may be closed before the thread comes to it.
+        // The thread gets a descriptor of its own, because the arena may be closed before it runs.
         if (it.arena >= 0) copy->arena = fcntl(it.arena, F_DUPFD_CLOEXEC, 0);
         pthread_attr_init(&detached);
         pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
@@ -80,7 +80,7 @@ void llamad_pages_close(uint8_t *pages, size_t n) { let_go_soon((going){pages, n
 
 int llamad_arena_open(void) {
     int fd = memfd_create("llamad-blobs", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    // Sealed, because an engine has the descriptor: if it cut the file, the front would end by SIGBUS.
+    // The file is sealed: an engine has its descriptor, and if it truncated the file, SIGBUS would end the front.
     if (fd >= 0 &&
         (ftruncate(fd, ARENA_BYTES) != 0 || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)) {
         close(fd);
@@ -94,7 +94,7 @@ static void add(llamad_blob *blob) {
     first = blob;
 }
 
-// The lock is held.
+// Returns the link to the blob, or to NULL. The caller holds the lock.
 static llamad_blob **find(uint64_t id) {
     llamad_blob **link = &first;
     while (*link && (*link)->id != id) link = &(*link)->next;
@@ -122,7 +122,7 @@ llamad_blob *llamad_blob_open(size_t capacity, int arena) {
     return blob;
 }
 
-// Takes the blob out of the table; NULL: it is not there.
+// Removes the blob from the table and returns it; NULL if it is not there.
 static llamad_blob *taken(uint64_t id) {
     llamad_blob **link, *blob;
     pthread_mutex_lock(&lock);
@@ -164,7 +164,7 @@ int llamad_blob_borrow(int fd, uint64_t id, size_t capacity) {
         free(blob);
         return -1;
     }
-    populate(blob->data, capacity); // here, and not in the engine's turn
+    populate(blob->data, capacity); // now, so that the engine thread does not do it in a step
     blob->id = id;
     blob->capacity = blob->size = capacity;
     blob->arena = -1;

@@ -10,17 +10,17 @@ ctypedef struct ChannelHead:
     uint64_t magic
     uint64_t command_bytes
     uint64_t event_bytes
-    int32_t n_slots            # what the engine can be asked for
+    int32_t n_slots            # number of slots of the engine
     int32_t n_ctx              # tokens of one slot
     int32_t n_ubatch           # tokens of one graph
-    int32_t has_device         # another processor computes: sides may spin for each other (wakeup.pyx)
+    int32_t has_device         # a device computes, so that the sides may spin for each other (wakeup.pyx)
     Cursors commands
     Cursors events
     int32_t is_gathering       # the front is about to send more tasks
     int32_t is_emitting        # the engine is about to send events
-    int64_t t_wake_us          # of the oldest wake-up that the front has not answered; 0: it has answered all
+    int64_t t_wake_us          # time of the oldest wake-up that the front has not handled; 0: none
 
-# One side's view.
+# The view of one side.
 ctypedef struct Channel:
     ChannelHead *head
     Ring commands
@@ -29,7 +29,7 @@ ctypedef struct Channel:
     SlotView *slots
     int command_fd
     int event_fd
-    int32_t n_slots            # copies: this side's own
+    int32_t n_slots            # copies that the other side cannot change
     int32_t n_ctx
     int32_t n_ubatch
     int32_t has_device

@@ -3,24 +3,24 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 ctypedef struct RecordHead:
-    uint32_t n_bytes   # of the whole record, a multiple of 8
+    uint32_t n_bytes   # size of the whole record, a multiple of 8
     uint32_t kind      # 0 is padding at the ring's end
 
-# Where each side stands; in shared memory, each on a cache line of its own.
+# The positions of both sides, in shared memory. Each has a cache line of its own.
 ctypedef struct Cursors:
-    uint64_t head      # written by the producer alone
+    uint64_t head      # only the producer writes it
     uint64_t head_line[7]
-    uint64_t tail      # written by the consumer alone
+    uint64_t tail      # only the consumer writes it
     uint64_t tail_line[7]
 
 ctypedef struct Ring:
     uint8_t *data
     uint64_t capacity  # a power of two
     Cursors *shared
-    uint64_t own       # this side's cursor: never read back from memory that the other side could spoil
-    uint64_t pending   # the producer's: its cursor once the reserved record is committed
-    uint64_t peeked    # the consumer's: the size of the record that it reads
-    int is_broken      # the consumer's: the producer wrote what no record can be
+    uint64_t own       # this side's cursor; not read from shared memory, which the other side could overwrite
+    uint64_t pending   # producer: its cursor after the reserved record is committed
+    uint64_t peeked    # consumer: the size of the record that it reads
+    int is_broken      # consumer: the producer wrote an invalid record
 
 cdef void ring_attach(Ring *ring, Cursors *shared, uint8_t *data, uint64_t capacity) noexcept nogil
 cdef uint64_t ring_record_max(const Ring *ring) noexcept nogil

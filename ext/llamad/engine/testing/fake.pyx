@@ -1,5 +1,5 @@
-# Owns: a fake table and its model, and what tests set and read of it. Each byte is a token.
-# It is as strict as llama.cpp is fatal: what would abort there is counted in bad_calls here.
+# Owns: a fake table and its model, and the values of it that tests set and read. Each byte is a token.
+# A call that would make llama.cpp abort is counted in bad_calls.
 from libc.stdint cimport int32_t, uint8_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc
 
@@ -38,7 +38,7 @@ cdef int32_t _rebuild(void *ctx) noexcept nogil:
 
 
 cdef int32_t _set_adapters(void *ctx, const llamad_adapter_use *uses, int32_t n) noexcept nogil:
-    """A set is told by the sum of its scales times ten to the power of their numbers."""
+    """Set the adapters. A set is identified by the sum of its scales, each times ten to the power of its number."""
     cdef FakeModel *model = <FakeModel *>ctx
     cdef float adapters = 0, power
     cdef int32_t i, _
@@ -107,7 +107,7 @@ cdef int32_t _padded(int32_t n) noexcept nogil:
 
 cdef void _make_memory(FakeModel *model, int32_t n_cells, int32_t n_swa, int is_full, int has_base,
                        int has_states) noexcept nogil:
-    """Makes the caches as large as llama.cpp does, or with room for everything if no number of cells is given."""
+    """Make the caches as large as llama.cpp does, or with room for everything if no number of cells is given."""
     cdef int32_t n_streams = 1 if model.is_unified else model.n_seqs, n_window
     if n_cells == 0:
         n_cells = _padded(model.n_ctx)
@@ -124,12 +124,12 @@ cdef list _owners(const FakeOwners *owners):
 
 
 cdef class Fake:
-    """A fake model: `table`, `ctx` and `vocab` are what the real binding would give.
+    """A fake model. `table`, `ctx` and `vocab` replace those of the real binding.
 
     Its memory is a KV cache with n_ctx cells for each sequence, or with n_cells for all of them if it is `unified`. With
-    n_swa it has a second one for layers with a sliding window, which is smaller unless `swa_full`. It is `recurrent`, or
-    `hybrid`: both. can_cut=False is another word for hybrid. n_seqs: sequences, and streams in states. With `chaos`, a seed, its
-    logits are random numbers that depend on each token and its position."""
+    n_swa it has a second KV cache for layers with a sliding window, which is smaller unless `swa_full`. With `recurrent`
+    it has recurrent states instead, with `hybrid` (or can_cut=False) both. n_seqs is the number of sequences, and of
+    streams in states. With `chaos`, a seed, logits are random numbers that depend on each token and its position."""
     cdef FakeModel *model
     cdef bytes kept_script
 
@@ -211,64 +211,64 @@ cdef class Fake:
         self.model.n_script = <int32_t>len(script)
 
     def block(self, is_blocked: bool) -> None:
-        """Every decode waits while blocked."""
+        """Make every decode wait, or let them go on."""
         store_int(&self.model.is_blocked, is_blocked)
 
     @property
     def is_waiting(self) -> bool:
-        """A decode waits: nothing else happens on the engine's thread."""
+        """Return whether a decode waits. Nothing else happens on the engine's thread meanwhile."""
         return load_int(&self.model.is_waiting) != 0
 
     def take(self, token_us: int) -> None:
-        """A token takes so long from now on."""
+        """Set how long the decode of a token takes from now on."""
         store_time(&self.model.token_us, token_us)
 
     def lose(self, n: int) -> None:
-        """Sequences say that their window begins no earlier than here."""
+        """Let all sequences report that their window begins no earlier than at position n."""
         store_int(&self.model.n_lost, n)
 
     def fail_state(self) -> None:
-        """The next restore fails in the middle."""
+        """Make the next restore of a state fail in the middle."""
         store_int(&self.model.fail_state, 1)
 
     def fail_row(self) -> None:
-        """The next row of logits that is asked for by itself is none."""
+        """Return NULL for the next single row of logits that is requested."""
         store_int(&self.model.fail_row, 1)
 
     def fail_rows(self) -> None:
-        """The next step has no logits at all."""
+        """Return no logits for the next step."""
         store_int(&self.model.fail_rows, 1)
 
     def fail_next(self, code: int, n_rebuild_failures: int = 0, n_times: int = 1) -> None:
-        """The next decode, or so many, return `code`, and so many rebuilds fail before one works."""
+        """Make the next n_times decodes return `code`, and the next n_rebuild_failures rebuilds fail."""
         self.model.n_rebuild_failures = n_rebuild_failures
         self.model.n_failures = n_times
         store_int(&self.model.fail_code, code)
 
     def fail_sequence(self, seq: int, code: int) -> None:
-        """Every decode with a token of this sequence returns `code`."""
+        """Make every decode with a token of this sequence return `code`."""
         store_int(&self.model.fail_seq_code, code)
         store_int(&self.model.fail_seq, seq + 1)
 
     def fail_media(self, code: int) -> None:
-        """The next decode of rows returns `code`."""
+        """Make the next decode of embedding rows return `code`."""
         store_int(&self.model.fail_media, code)
 
     def refuse_more_than(self, n: int) -> None:
-        """A decode of more tokens finds no room; -1: any number fits."""
+        """Let decodes of more than n tokens find no room; -1: any number fits."""
         store_int(&self.model.refuse_above, n)
 
     def refuse_decoding_beside_prompts(self, n: int) -> None:
-        """So many short decodes that follow one of prompts find no room."""
+        """Let the next n short decodes that follow a decode of prompts find no room."""
         store_int(&self.model.n_refusals, n)
 
     def lose_adapter(self, number: int) -> None:
-        """The model does not have this adapter."""
+        """Behave as if the model did not have this adapter."""
         store_int(&self.model.lost_adapter, number + 1)
 
     @property
     def n_locked(self) -> int:
-        """Pages that are locked: all are unlocked before they are freed."""
+        """Return the number of memory areas that are locked. All are unlocked before they are freed."""
         return self.model.n_locked
 
     @property
@@ -277,12 +277,12 @@ cdef class Fake:
 
     @property
     def n_graphs(self) -> int:
-        """Of all decodes together."""
+        """Return the number of graphs of all decodes together."""
         return self.model.n_graphs
 
     @property
     def n_silent(self) -> int:
-        """Decodes without any output."""
+        """Return the number of decodes without any output."""
         return self.model.n_silent
 
     @property
@@ -299,34 +299,34 @@ cdef class Fake:
 
     @property
     def n_refused(self) -> int:
-        """Decodes that returned 1, because a cache had no room."""
+        """Return the number of decodes that returned 1, because a cache had no room."""
         return self.model.n_refused
 
     @property
     def n_wrong(self) -> int:
-        """How often llama.cpp would have computed wrong logits without a word: a part of a sequence's window was gone, its
-        recurrent state was that of other tokens, or cells of another text were left."""
+        """Return how often llama.cpp would have silently computed wrong logits: a part of a sequence's window was gone,
+        its recurrent state was that of other tokens, or cells of another text were left."""
         return self.model.n_wrong
 
     def held(self, seq: int) -> int:
-        """How many tokens a sequence holds."""
+        """Return how many tokens a sequence holds."""
         return memory_held(self.model, seq)
 
     @property
     def held_max(self) -> int:
-        """How many tokens all sequences held at most, after a decode."""
+        """Return how many tokens all sequences held at most, after a decode."""
         return self.model.n_held_max
 
     def pos_max(self, seq: int) -> int:
-        """The last position that a sequence holds; -1 if it holds nothing."""
+        """Return the last position that a sequence holds; -1 if it holds nothing."""
         return memory_pos_max(self.model, seq)
 
     def cells(self, seq: int) -> list[tuple[int, int]]:
-        """(position, token) of what a sequence holds, by position; those of one position as they were written."""
+        """Return the sequence's cells as (position, token), sorted by position and then by the time they were written."""
         return [(pos, token) for pos, token, _ in self._held(seq)]
 
     def adapters(self, seq: int) -> list[float]:
-        """What computed each token that a sequence holds: the sum of scales times ten to the power of numbers."""
+        """Return the adapters that computed each token of a sequence, as _set_adapters() identifies them."""
         return [adapters for _, _, adapters in self._held(seq)]
 
     def _held(self, seq: int) -> list[tuple[int, int, float]]:
@@ -345,19 +345,19 @@ cdef class Fake:
         return held
 
     def used(self, cache: str = "base") -> int:
-        """How many cells of a cache are used: "base" is the KV cache, "window" that of layers with a sliding window,
-        "states" the recurrent memory."""
+        """Return how many cells of a cache are used: "base" is the KV cache, "window" that of layers with a sliding
+        window, "states" the recurrent memory."""
         if cache == "states":
             return self.model.recurrent.n_used
         return cells_used(self._cache(cache))
 
     def size(self, cache: str = "base") -> int:
-        """How many cells a cache has, in each stream."""
+        """Return how many cells a cache has, in each stream."""
         return self.model.recurrent.n_states if cache == "states" else self._cache(cache).n_cells
 
     def owned(self, seq: int, cache: str = "base") -> list[tuple[int, int, list[int]]]:
-        """(position, token, owners) of a sequence's cells in a cache, as they lie there. The token of a recurrent state is
-        the last one that it has seen."""
+        """Return a sequence's cells in a cache as (position, token, owners), in the cache's order. The token of a
+        recurrent state is the last one that it has seen."""
         cdef FakeStream *stream
         cdef int32_t i
         if cache == "states":

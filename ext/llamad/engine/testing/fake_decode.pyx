@@ -1,5 +1,5 @@
-# Owns: how the fake model decodes a batch and what its logits say. Its answer is a script, byte by byte, counted from a
-# sequence's first output, then EOS; without a script it counts upwards from the last byte.
+# Owns: how the fake model decodes a batch and which token its logits favour. It answers with the bytes of a script,
+# which begins at a sequence's first output, then with EOS; without a script each byte is the last one plus 1.
 from libc.stdint cimport int32_t, uint64_t
 from libc.string cimport memchr, memcpy, memset
 
@@ -17,7 +17,7 @@ cdef enum:
 
 
 cdef int _check_batch(FakeModel *model, const llamad_batch *batch) noexcept nogil:
-    """Counts broken rules. 0: llama.cpp would not take the batch."""
+    """Check a batch and count broken rules. Return 0 if llama.cpp would reject the batch."""
     cdef int32_t i, seq, is_first, is_taken = 1
     cdef int32_t expected[FAKE_SEQS_MAX]
     for i in range(FAKE_SEQS_MAX):
@@ -34,7 +34,7 @@ cdef int _check_batch(FakeModel *model, const llamad_batch *batch) noexcept nogi
         if expected[seq] < 0:
             expected[seq] = memory_pos_max(model, seq) + 1
             if memory_ends_with_row(model, seq):
-                expected[seq] = max(expected[seq], batch.pos[i])  # a grid takes as many positions as it likes
+                expected[seq] = max(expected[seq], batch.pos[i])  # a grid may take any number of positions
         if batch.pos[i] != expected[seq] or batch.pos[i] >= model.n_ctx:
             model.bad_calls += 1
         if not is_first and batch.pos[i] != expected[seq]:
@@ -44,7 +44,7 @@ cdef int _check_batch(FakeModel *model, const llamad_batch *batch) noexcept nogi
 
 
 cdef int32_t _failure(FakeModel *model, const llamad_batch *batch) noexcept nogil:
-    """What a test wants this decode to return; 0: it works."""
+    """Return the code that a test has set for this decode, or 0."""
     cdef int32_t code = load_int(&model.fail_code), i, n_max = load_int(&model.refuse_above)
     if code:
         model.n_failures -= 1
@@ -67,7 +67,7 @@ cdef int32_t _failure(FakeModel *model, const llamad_batch *batch) noexcept nogi
 
 
 cdef int32_t _begin(FakeModel *model, const llamad_batch *batch) noexcept nogil:
-    """What a decode does before it looks at its memory. The code with which it is to fail, or 0."""
+    """Do what a decode does before it looks at its memory. Return the code with which it fails, or 0."""
     cdef int32_t i
     for i in range(FAKE_SEQS_MAX):
         model.seqs[i].is_written_later = model.seqs[i].is_read_later = 0
@@ -83,7 +83,7 @@ cdef int32_t _count_held(FakeModel *model) noexcept nogil:
 
 
 cdef void _plan_rows(FakeModel *model, const llamad_batch *batch) noexcept nogil:
-    """Which token has which row of logits, and where in its script the row stands."""
+    """Assign each output a row of logits, and the row its position in the script."""
     cdef int32_t n_told[FAKE_SEQS_MAX]
     cdef FakeSeq *seq
     cdef int32_t i, n_rows = 0
