@@ -82,9 +82,8 @@ class ModelSettings(
     options: Options  # defaults of a request
     given: frozenset[str]  # the options that a flag or a variable set; a model's file may set the others
     keeps_ctx: bool  # -c was given or follows from another flag, so --fit does not change it
-    inputs_on_device: (
-        bool | None
-    )  # the token embedding table is on the device; None: if it has memory to spare
+    # The token embedding table is on the device; None: if it has memory to spare.
+    inputs_on_device: bool | None
     wants_states: bool  # an endpoint can request a slot's state
 
     @property

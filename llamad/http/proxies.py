@@ -21,10 +21,8 @@ MARK = b"\r\n\r\n\x00\r\nQUIT\n"
 HEAD_BYTES = 16
 REST_MAX = 4096
 VERSION, COMMAND_PROXY, COMMAND_LOCAL = 2, 1, 0
-FAMILIES = {
-    0x11: (socket.AF_INET, 4),
-    0x21: (socket.AF_INET6, 16),
-}  # over TCP: address family, bytes of an address
+# Over TCP: the address family, and the bytes of an address.
+FAMILIES = {0x11: (socket.AF_INET, 4), 0x21: (socket.AF_INET6, 16)}
 
 _LINE = re.compile(rb"PROXY TCP([46]) ([0-9a-fA-F:.]{2,45}) ([0-9a-fA-F:.]{2,45}) (\d{1,5}) (\d{1,5})")
 _UNKNOWN = re.compile(rb"PROXY UNKNOWN(?: [^\r\n]*)?")

@@ -83,9 +83,8 @@ class Host(Connections):
         self.failed: Callable[[], None] | None = None  # called when the engine is not started again
         # The first engine, if it was started already. It has begun to load, too, unless files are missing.
         self._process = process
-        self._fetching = (
-            ModelDownload(settings) if settings.is_remote else None
-        )  # None once the files are there
+        # None once the files are there.
+        self._fetching = ModelDownload(settings) if settings.is_remote else None
         self._markers: list[str] = []
         self._vocab = KeptVocab()
         self._kept = b""  # from the last engine's Planned message

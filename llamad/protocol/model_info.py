@@ -96,6 +96,5 @@ class Model(msgspec.Struct, frozen=True):
     n_ctx_slot: int
     can_generate: bool = True
     vectors: VectorInfo | None = None  # None if embeddings are not enabled
-    suppressed_tokens: list[int] = msgspec.field(
-        default_factory=list
-    )  # tokens that this model must never generate
+    # Tokens that this model must never generate.
+    suppressed_tokens: list[int] = msgspec.field(default_factory=list)

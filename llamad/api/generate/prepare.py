@@ -36,9 +36,8 @@ class PreparedPrompts(msgspec.Struct, frozen=True):
     system: SystemPrompt
     constraint: Constraint | None
     breakers: bytes  # the table of DRY's sequence breakers
-    rows: list[MediaEmbeddings | None] = msgspec.field(
-        default_factory=list
-    )  # the images and sound of each prompt; empty if there are none
+    # The images and sound of each prompt; empty if there are none.
+    rows: list[MediaEmbeddings | None] = msgspec.field(default_factory=list)
 
 
 def prepare(

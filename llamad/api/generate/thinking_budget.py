@@ -206,9 +206,8 @@ class Rest:
         pass  # the client already got the progress of the prompt
 
     def on_text(self, text: TextEvent) -> None:
-        spent = (
-            self._predict_us + text.prompt_us + text.predict_us
-        )  # prefilling the reasoning again counts as decoding
+        # Prefilling the reasoning again counts as decoding.
+        spent = self._predict_us + text.prompt_us + text.predict_us
         n_decoded = text.n_decoded + self._n_before
         self._part.on_text(
             TextEvent(text.tokens, text.data, n_decoded, text.t_us, self._prompt_us, spent, text.probs)

@@ -18,14 +18,8 @@ def apply_template(served: ServedModel, exchange: Exchange) -> None:
     """POST /apply-template."""
 
     def send(chat: Chat) -> None:
-        exchange.send(
-            Response(
-                200,
-                msgspec.json.encode(
-                    {"prompt": chat.prompt if chat.media is None else chat.media.shown(chat.prompt)}
-                ),
-            )
-        )
+        prompt = chat.prompt if chat.media is None else chat.media.shown(chat.prompt)
+        exchange.send(Response(200, msgspec.json.encode({"prompt": prompt})))
 
     served.ready()
     n_bytes = len(exchange.request.body)

@@ -118,9 +118,8 @@ def text_logprobs(
         data = piece_of(token)
         shown: dict[str, float] = {}
         for one, value in top[:n_top]:
-            shown.setdefault(
-                piece_of(one).decode("utf-8", "replace"), log(value)
-            )  # if texts are equal, the most likely one counts
+            # If texts are equal, the most likely one counts.
+            shown.setdefault(piece_of(one).decode("utf-8", "replace"), log(value))
         out["tokens"].append(data.decode("utf-8", "replace"))
         out["token_logprobs"].append(log(own))
         out["top_logprobs"].append(msgspec.Raw(_encode(shown)))

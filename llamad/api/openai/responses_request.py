@@ -25,10 +25,8 @@ _ELSEWHERE = {
     "conversation": 'send "previous_response_id", or the whole conversation as input',
     "prompt": "send the prompt's text as instructions or input",
 }
-_INCLUDES = (
-    "reasoning.encrypted_content",
-    "message.output_text.logprobs",
-)  # the first one has no effect, because reasoning is returned as plain text
+# The first one has no effect, because reasoning is returned as plain text.
+_INCLUDES = ("reasoning.encrypted_content", "message.output_text.logprobs")
 # Fields of /v1/chat/completions and llama-server that have another name here, or none.
 _FOREIGN = (
     "messages echo n n_cmpl n_predict max_tokens max_completion_tokens response_format functions function_call"

@@ -31,12 +31,8 @@ class Sampling:
     )
 
 
-ELSEWHERE = (
-    "cache_prompt",
-    "n_cache_reuse",
-    "n_keep",
-    "n_predict",
-)  # in the groups of slots, context and limits
+# In the groups of slots, context and limits.
+ELSEWHERE = ("cache_prompt", "n_cache_reuse", "n_keep", "n_predict")
 
 SAMPLER_LETTERS = Flag(
     group=TITLE,
