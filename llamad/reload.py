@@ -18,7 +18,6 @@ import msgspec
 
 from llamad.api.service.auth import read_keys
 from llamad.api.service.model_table import ModelTable
-from llamad.base.log_levels import level_of
 from llamad.flags.settings import Settings, divided
 from llamad.flags.sources import Sources
 from llamad.flags.table import TABLE
@@ -206,7 +205,7 @@ class Reload:
         if "connections_max" in changes:
             ask_descriptors(settings)
         if "verbosity" in changes:
-            logging.getLogger().setLevel(level_of(settings.verbosity))
+            logging.getLogger().setLevel(logs.level_of(settings.verbosity))
             self._http.log_to(logs.access_writer(), logs.ACCESS.isEnabledFor(logging.DEBUG))
         log.info("now %s", ", ".join(f"{_TITLES[name]} {value}" for name, value in sorted(changes.items())))
 

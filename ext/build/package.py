@@ -1,5 +1,6 @@
 """Copies the results of a build into a package folder, the checkout's own or a wheel's: llama.cpp's libraries and
-programs with their licences, the compiled modules, and a description that the daemon reads. Replaces a file only if it differs.
+programs with their licences, the compiled modules, and a description that the daemon reads. Replaces a file
+only if it differs.
 """
 
 import json

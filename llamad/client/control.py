@@ -13,31 +13,8 @@ from typing import Protocol, cast
 
 from llamad.client.grammar import EngineGrammar, GrammarOwner
 from llamad.grammar.grammar import GrammarError
+from llamad.protocol import control_messages as messages
 from llamad.protocol.blobs import Blob
-from llamad.protocol.control_messages import (
-    AdapterOpened,
-    AdapterRefused,
-    CloseAdapter,
-    Compile,
-    Compiled,
-    DropGrammar,
-    Embed,
-    Embedded,
-    Failed,
-    FromEngine,
-    GiveBack,
-    Lend,
-    Lent,
-    MediaRun,
-    Message,
-    OpenAdapter,
-    Question,
-    Refused,
-    Reply,
-    decode_engine,
-    packed,
-    unpack,
-)
 from llamad.protocol.errors import EngineEnded, EngineFault, FileRefused
 from llamad.protocol.model_info import AdapterInfo
 
@@ -58,8 +35,8 @@ class Asking(GrammarOwner, Protocol):
     def give_back(self, blob: Blob) -> None: ...
 
     async def embed(
-        self, blob: Blob, lengths: list[int], runs: list[MediaRun], adapters: list[tuple[int, float]]
-    ) -> Embedded:
+        self, blob: Blob, lengths: list[int], runs: list[messages.MediaRun], adapters: list[tuple[int, float]]
+    ) -> messages.Embedded:
         """Compute the embeddings of a batch of texts. The blobs of the runs must have been lent before."""
         ...
 
@@ -78,7 +55,7 @@ class Control(asyncio.Protocol):
 
     def __init__(
         self,
-        on_message: Callable[[FromEngine], None],
+        on_message: Callable[[messages.FromEngine], None],
         on_broken: Callable[[str], None],
         on_lost: Callable[[], None],
     ) -> None:
@@ -88,7 +65,7 @@ class Control(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.WriteTransport | None = None
         self._buffer = bytearray()
-        self._waiting: dict[int, asyncio.Future[Reply]] = {}
+        self._waiting: dict[int, asyncio.Future[messages.Reply]] = {}
         self._next_id = 1
         self._is_closed = False
 
@@ -100,19 +77,19 @@ class Control(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._buffer += data
         try:
-            messages = [decode_engine(one) for one in unpack(self._buffer)]
+            received = [messages.decode_engine(one) for one in messages.unpack(self._buffer)]
         except Exception as error:
             self._on_broken(f"a control message cannot be read: {error}")
             return
-        for message in messages:
-            if isinstance(message, Reply):
+        for message in received:
+            if isinstance(message, messages.Reply):
                 future = self._waiting.pop(message.id, None)
                 if future is not None and not future.done():
                     future.set_result(message)
-                elif isinstance(message, Compiled):  # nobody waits for it any more
-                    self.send(DropGrammar(message.grammar))
-                elif isinstance(message, Lent):
-                    self.send(GiveBack(message.blob))
+                elif isinstance(message, messages.Compiled):  # nobody waits for it any more
+                    self.send(messages.DropGrammar(message.grammar))
+                elif isinstance(message, messages.Lent):
+                    self.send(messages.GiveBack(message.blob))
             else:
                 self._on_message(message)
 
@@ -121,9 +98,9 @@ class Control(asyncio.Protocol):
 
     # Called by the client.
 
-    def send(self, message: Message) -> None:
+    def send(self, message: messages.Message) -> None:
         if self._transport is not None and not self._is_closed:
-            self._transport.write(packed(message))
+            self._transport.write(messages.packed(message))
 
     def close(self) -> None:
         """Close the connection; all questions that wait for a reply fail with EngineEnded."""
@@ -137,14 +114,14 @@ class Control(asyncio.Protocol):
             if not future.done():
                 future.set_exception(EngineEnded())
 
-    async def _ask(self, message: Question) -> Reply:
+    async def _ask(self, message: messages.Question) -> messages.Reply:
         if self._is_closed:
             raise EngineEnded
-        future: asyncio.Future[Reply] = self._loop.create_future()
+        future: asyncio.Future[messages.Reply] = self._loop.create_future()
         self._waiting[message.id] = future
         self.send(message)
         reply = await future
-        if isinstance(reply, Failed):
+        if isinstance(reply, messages.Failed):
             raise EngineFault(reply.reason)
         return reply
 
@@ -153,40 +130,42 @@ class Control(asyncio.Protocol):
         return self._next_id
 
     async def compile(self, text: str, time_max_us: int) -> EngineGrammar:
-        reply = await self._ask(Compile(self._new_id(), text, time_max_us))
-        if isinstance(reply, Refused):
+        reply = await self._ask(messages.Compile(self._new_id(), text, time_max_us))
+        if isinstance(reply, messages.Refused):
             raise GrammarError(reply.line, reply.column, reply.reason)
-        assert isinstance(reply, Compiled)
+        assert isinstance(reply, messages.Compiled)
         return EngineGrammar(reply.grammar, reply.n_bytes, self)
 
     def drop_grammar(self, number: int) -> None:
         """Tell the engine to drop a grammar. May be called on any thread."""
         try:
-            self._loop.call_soon_threadsafe(self.send, DropGrammar(number))
+            self._loop.call_soon_threadsafe(self.send, messages.DropGrammar(number))
         except RuntimeError:
             pass  # the event loop has ended
 
     async def lend(self, blob: Blob) -> bool:
-        reply = await self._ask(Lend(self._new_id(), blob.id, blob.capacity))
-        assert isinstance(reply, Lent)
+        reply = await self._ask(messages.Lend(self._new_id(), blob.id, blob.capacity))
+        assert isinstance(reply, messages.Lent)
         return reply.is_mapped
 
     def give_back(self, blob: Blob) -> None:
-        self.send(GiveBack(blob.id))
+        self.send(messages.GiveBack(blob.id))
 
     async def embed(
-        self, blob: Blob, lengths: list[int], runs: list[MediaRun], adapters: list[tuple[int, float]]
-    ) -> Embedded:
-        reply = await self._ask(Embed(self._new_id(), blob.id, blob.capacity, lengths, runs, adapters))
-        assert isinstance(reply, Embedded)
+        self, blob: Blob, lengths: list[int], runs: list[messages.MediaRun], adapters: list[tuple[int, float]]
+    ) -> messages.Embedded:
+        reply = await self._ask(
+            messages.Embed(self._new_id(), blob.id, blob.capacity, lengths, runs, adapters)
+        )
+        assert isinstance(reply, messages.Embedded)
         return reply
 
     async def open_adapter(self, number: int, path: str) -> AdapterInfo:
-        reply = await self._ask(OpenAdapter(self._new_id(), number, path))
-        if isinstance(reply, AdapterRefused):
+        reply = await self._ask(messages.OpenAdapter(self._new_id(), number, path))
+        if isinstance(reply, messages.AdapterRefused):
             raise FileRefused(reply.reason)
-        assert isinstance(reply, AdapterOpened)
+        assert isinstance(reply, messages.AdapterOpened)
         return reply.info
 
     def close_adapter(self, number: int) -> None:
-        self.send(CloseAdapter(number))
+        self.send(messages.CloseAdapter(number))

@@ -14,7 +14,6 @@ from collections.abc import Callable
 
 from llamad.base.clock import be_brief_here
 from llamad.base.fair_count import share_of
-from llamad.client.action import Action
 from llamad.client.command import Command
 from llamad.client.control import Asking
 from llamad.client.events import Acted, Done, SlotCounts, Step
@@ -22,7 +21,7 @@ from llamad.client.grammar import EngineGrammar
 from llamad.client.media_embeddings import Lending, MediaEmbeddings
 from llamad.client.port import ChannelBroken, Port
 from llamad.client.step_trace import StepTrace
-from llamad.client.task import ENGINE_ABSENT, Ended, Sink, Task
+from llamad.client.task import ENGINE_ABSENT, Action, Ended, Sink, Task
 from llamad.client.wakeup import Gathering
 from llamad.protocol.blobs import Blob
 from llamad.protocol.channel import Link

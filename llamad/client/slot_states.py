@@ -12,29 +12,12 @@ from typing import TypeVar
 
 import msgspec
 
-from llamad.client.action import Action
 from llamad.client.adapters import Adapters, UnknownAdapter
 from llamad.client.engine_client import EngineClient
 from llamad.client.events import Acted
+from llamad.client.task import Action
+from llamad.protocol import messages
 from llamad.protocol.blobs import Arena, Blob
-from llamad.protocol.messages import (
-    ACTION_ERASE,
-    ACTION_LOOK,
-    ACTION_RESTORE,
-    ACTION_SAVE,
-    ACTION_SHIFT,
-    ACTION_TOKENS,
-    RESULT_ABORTED,
-    RESULT_BUSY,
-    RESULT_CANNOT,
-    RESULT_DONE,
-    RESULT_ENGINE,
-    RESULT_NO_ROOM,
-    RESULT_NOT_YOURS,
-    RESULT_OUTSIDE,
-    RESULT_ROWS,
-    RESULT_TOO_SMALL,
-)
 from llamad.ses1 import ses1
 from llamad.ses1.ses1 import Layout, StateError
 
@@ -117,8 +100,8 @@ class States:
         n_bytes = layout.bytes(self._n_tokens(slot))
         for n_try in range(N_TRIES + 1):
             blob = await self.work(lambda: _ready_blob(n_bytes + len(LORA) + DIGEST_BYTES, self.arena))  # noqa: B023  (awaited at once)
-            acted = await self._act(Action(ACTION_SAVE, slot, blob, nowait, owner))
-            if acted.result != RESULT_TOO_SMALL and acted.n_bytes <= n_bytes:
+            acted = await self._act(Action(messages.ACTION_SAVE, slot, blob, nowait, owner))
+            if acted.result != messages.RESULT_TOO_SMALL and acted.n_bytes <= n_bytes:
                 self._sign(blob, acted)
                 return Saved(blob, acted.n_tokens, acted.stall_us)
             n_bytes = self.bytes_max if n_try + 1 == N_TRIES else acted.n_bytes
@@ -147,7 +130,7 @@ class States:
             raise StateRefused(400, f"The state cannot be restored: {error}") from None
         adapters = self._signed(signed) if n_state < n_bytes and signed is not None else 0
         action = Action(
-            ACTION_RESTORE,
+            messages.ACTION_RESTORE,
             slot,
             checked,
             nowait,
@@ -188,22 +171,24 @@ class States:
 
     async def erase(self, slot: int, *, nowait: bool = False, owner: int = 0) -> int:
         """Erase the slot and return how many tokens it held."""
-        return (await self._act(Action(ACTION_ERASE, slot, nowait=nowait, owner=owner))).n_tokens
+        return (await self._act(Action(messages.ACTION_ERASE, slot, nowait=nowait, owner=owner))).n_tokens
 
     async def shift(
         self, slot: int, n_keep: int, n_discard: int, *, nowait: bool = False, owner: int = 0
     ) -> int:
         """Drop n_discard tokens after the first n_keep; returns how many are left. Both must fit 32 bits."""
-        action = Action(ACTION_SHIFT, slot, nowait=nowait, owner=owner, n_keep=n_keep, n_discard=n_discard)
+        action = Action(
+            messages.ACTION_SHIFT, slot, nowait=nowait, owner=owner, n_keep=n_keep, n_discard=n_discard
+        )
         return (await self._act(action)).n_tokens
 
     async def tokens(self, slot: int, *, nowait: bool = False, owner: int = 0) -> SlotTokens:
         """Return the slot's tokens once it is idle."""
-        return await self._tokens(ACTION_TOKENS, slot, nowait, owner)
+        return await self._tokens(messages.ACTION_TOKENS, slot, nowait, owner)
 
     async def look(self, slot: int, *, owner: int = 0) -> SlotTokens:
         """Return the slot's tokens between two steps, whether it is busy or not."""
-        return await self._tokens(ACTION_LOOK, slot, False, owner)
+        return await self._tokens(messages.ACTION_LOOK, slot, False, owner)
 
     async def _tokens(self, kind: int, slot: int, nowait: bool, owner: int) -> SlotTokens:
         blob = Blob(4 * self.n_ctx, self.arena)
@@ -235,9 +220,9 @@ class States:
     async def _act(self, action: Action) -> Acted:
         """Run an action and return its result, RESULT_DONE or RESULT_TOO_SMALL; other results raise an exception."""
         acted = await self._engine.act(action)
-        if acted.result == RESULT_DONE or acted.result == RESULT_TOO_SMALL:
+        if acted.result == messages.RESULT_DONE or acted.result == messages.RESULT_TOO_SMALL:
             return acted
-        if acted.result == RESULT_BUSY:
+        if acted.result == messages.RESULT_BUSY:
             raise SlotBusy
         raise _refusal(action, acted)
 
@@ -260,32 +245,32 @@ def _ready_blob(n_bytes: int, arena: Arena | None) -> Blob:
 
 
 def _refusal(action: Action, acted: Acted) -> StateRefused:
-    if acted.result == RESULT_ABORTED:
+    if acted.result == messages.RESULT_ABORTED:
         return StateRefused(503, "The server is shutting down")
-    if acted.result == RESULT_ENGINE:
+    if acted.result == messages.RESULT_ENGINE:
         return StateRefused(503, "The model's engine ended and is being started again; try again")
-    if acted.result == RESULT_ROWS:
+    if acted.result == messages.RESULT_ROWS:
         return StateRefused(501, "The slot holds images or sound, which a saved state cannot store")
-    if acted.result == RESULT_NOT_YOURS:
+    if acted.result == messages.RESULT_NOT_YOURS:
         return StateRefused(404, f"Slot {action.slot} was last used with another API key")
-    if acted.result == RESULT_NO_ROOM:
+    if acted.result == messages.RESULT_NO_ROOM:
         return StateRefused(
             503,
             f"The unified KV cache has no room for {action.n_tokens} more tokens",
         )
-    if acted.result == RESULT_OUTSIDE:
+    if acted.result == messages.RESULT_OUTSIDE:
         return StateRefused(
             400,
             f"n_keep {action.n_keep} and n_discard {action.n_discard} must lie within the slot's"
             f" {acted.n_tokens} tokens: n_keep >= 0, n_discard > 0, n_keep + n_discard <= {acted.n_tokens}",
         )
-    if acted.result == RESULT_CANNOT:
+    if acted.result == messages.RESULT_CANNOT:
         return StateRefused(
             501,
             "The slot's tokens cannot be moved: this model's memory does not support it (recurrent, M-RoPE), its"
             " sliding window no longer has the tokens before the rest, its positions are grouped (--grp-attn-n), or"
             " another slot shares the tokens (--kv-unified)",
         )
-    if action.kind == ACTION_RESTORE:
+    if action.kind == messages.ACTION_RESTORE:
         return StateRefused(500, "llama.cpp refused the state; the slot is empty now")
     return StateRefused(500, "llama.cpp could not serialize the slot")

@@ -1,4 +1,4 @@
-"""The types that cross from the API to the engine: a task, and the sink that receives its events.
+"""The types that cross from the API to the engine: a task, the sink that receives its events, and a slot action.
 
 Made and read on the event loop. Must not know HTTP or JSON.
 """
@@ -10,11 +10,12 @@ from typing import Protocol
 import msgspec
 
 from llamad.client.adapters import NO_ADAPTERS, AdapterSet
-from llamad.client.events import Done, TokenProbs
+from llamad.client.events import Done, Span, TokenProbs
 from llamad.client.grammar import EngineGrammar
 from llamad.client.media_embeddings import MediaEmbeddings
 from llamad.client.text_event import TextEvent
 from llamad.options.table import Options
+from llamad.protocol.blobs import Blob
 from llamad.protocol.messages import STOP_EOS, STOP_LIMIT, STOP_NONE, STOP_WORD
 from llamad.protocol.sampling_params import Sampling
 from llamad.tokenizer.vocab import Vocab
@@ -98,3 +99,18 @@ class WatchingSink(Sink, Protocol):
     """The sink of a task whose reasoning can be ended."""
 
     def end_thinking(self) -> None: ...
+
+
+class Action(msgspec.Struct, frozen=True):
+    """An action on a slot: save, restore, erase, shift or read it."""
+
+    kind: int
+    slot: int
+    blob: Blob | None = None  # stays alive until the engine has answered
+    nowait: bool = False
+    owner: int = 0  # the same number as in RequestContext
+    n_tokens: int = 0  # tokens of a state to restore
+    n_bytes: int = 0  # bytes of a state to restore, at most the blob's size
+    n_keep: int = 0
+    n_discard: int = 0
+    adapters: Span = (0, 0, 0)  # the adapter sets that computed a state to restore

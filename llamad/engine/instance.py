@@ -23,17 +23,8 @@ from llamad.engine.loading.opening import Loading, vet
 from llamad.engine.loading.thread_pools import restored
 from llamad.engine.loading.threads import compute_threads, sampler_threads
 from llamad.grammar.grammar import Grammar, GrammarError, Pieces
+from llamad.protocol import control_messages as messages
 from llamad.protocol.channel import Descriptors
-from llamad.protocol.control_messages import (
-    AdapterOpened,
-    AdapterRefused,
-    Compile,
-    Compiled,
-    Loaded,
-    OpenAdapter,
-    Ready,
-    Refused,
-)
 from llamad.protocol.errors import FileRefused, LoadError
 
 if TYPE_CHECKING:
@@ -80,18 +71,18 @@ class Instance:
         self._pieces: Pieces | None = None
         self._pieces_lock = threading.Lock()
 
-    def description(self) -> Loaded:
+    def description(self) -> messages.Loaded:
         """Return what the front must know to serve the model."""
         return self.loaded.description()
 
-    def prepare(self) -> Ready:
+    def prepare(self) -> messages.Ready:
         """Compute once, so that the first request finds warm caches, and a model that cannot compute fails now."""
         for warning in self.loaded.warnings:
             log.warning("%s", warning)
         with restored() if self.loaded.pools is not None else nullcontext():
             return self._prepare()
 
-    def _prepare(self) -> Ready:
+    def _prepare(self) -> messages.Ready:
         self._warm_up_vectors()
         states: list[bytes] = []
         if self.loaded.can_generate:
@@ -103,9 +94,9 @@ class Instance:
                     raise LoadError(f"the model was loaded but cannot decode (llama.cpp returned {code})")
             if self._settings.wants_states:
                 states = core.probe(token)
-        return Ready(states, self.loaded.n_swa)
+        return messages.Ready(states, self.loaded.n_swa)
 
-    def compile(self, request: Compile) -> Compiled | Refused:
+    def compile(self, request: messages.Compile) -> messages.Compiled | messages.Refused:
         """Compile a grammar; any thread. It may take long."""
         with self._pieces_lock:
             if self._pieces is None:
@@ -113,29 +104,29 @@ class Instance:
         try:
             grammar = Grammar(request.text, self._pieces, time_max_us=request.time_max_us)
         except GrammarError as error:
-            return Refused(request.id, error.line, error.column, error.reason)
+            return messages.Refused(request.id, error.line, error.column, error.reason)
         except MemoryError:
-            return Refused(request.id, 0, 0, "there is not enough memory to compile it")
+            return messages.Refused(request.id, 0, 0, "there is not enough memory to compile it")
         self._grammars[grammar.id] = grammar
-        return Compiled(request.id, grammar.id, grammar.n_bytes)
+        return messages.Compiled(request.id, grammar.id, grammar.n_bytes)
 
     def drop_grammar(self, number: int) -> None:
         """Forget a grammar; any thread. Tasks that use it go on."""
         self._grammars.pop(number, None)
 
-    def open_adapter(self, request: OpenAdapter) -> AdapterOpened | AdapterRefused:
+    def open_adapter(self, request: messages.OpenAdapter) -> messages.AdapterOpened | messages.AdapterRefused:
         """Open a LoRA adapter; any thread. Checking it takes as long as reading the file; decodes wait only while
         llama.cpp copies it."""
         try:
             info = self.loaded.open_adapter(request.path, request.adapter)
         except FileRefused as error:
-            return AdapterRefused(request.id, str(error))
+            return messages.AdapterRefused(request.id, str(error))
         except MemoryError:
-            return AdapterRefused(request.id, f"there is not enough memory for {request.path}")
+            return messages.AdapterRefused(request.id, f"there is not enough memory for {request.path}")
         except Exception as error:  # the front waits for a reply
             log.exception("opening an adapter failed")
-            return AdapterRefused(request.id, f"{request.path}: {type(error).__name__}: {error}")
-        return AdapterOpened(request.id, info)
+            return messages.AdapterRefused(request.id, f"{request.path}: {type(error).__name__}: {error}")
+        return messages.AdapterOpened(request.id, info)
 
     def close_adapter(self, number: int) -> None:
         """Close an adapter that no batch of texts uses any more; any thread. The core closes its own

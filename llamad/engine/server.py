@@ -30,33 +30,10 @@ from llamad.engine.instance import Instance
 from llamad.engine.llama_log import LlamaLog
 from llamad.engine.loading.opening import Loading
 from llamad.engine.loading.thread_pools import bind_caller
-from llamad.engine.log_handler import FrontHandler
 from llamad.flags import engine_settings
 from llamad.protocol import blobs, process
+from llamad.protocol import control_messages as messages
 from llamad.protocol.channel import Descriptors
-from llamad.protocol.control_messages import (
-    CloseAdapter,
-    Compile,
-    DropGrammar,
-    Embed,
-    Failed,
-    FromFront,
-    GiveBack,
-    Lend,
-    Lent,
-    LoadFailed,
-    Message,
-    OpenAdapter,
-    Planned,
-    Progress,
-    Question,
-    Run,
-    Start,
-    Terminated,
-    decode_front,
-    packed,
-    unpack,
-)
 from llamad.protocol.errors import FileRefused, LoadError
 
 if TYPE_CHECKING:
@@ -71,7 +48,23 @@ VOCAB_SECONDS = 0.005
 PROGRESS_SECONDS = 0.25
 N_COMPILING = 4  # grammars that are compiled at once; the front decides which ones
 
-M = TypeVar("M", bound=FromFront)
+M = TypeVar("M", bound=messages.FromFront)
+
+
+class FrontHandler(logging.Handler):
+    """Sends log records to the front, which formats them, so that there is one log. The front reads standard error."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._formatter = logging.Formatter()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            message = self._formatter.format(record)  # with its traceback, if it has one
+            sys.stderr.write(process.log_line(record.levelno, record.name, message))
+            sys.stderr.flush()
+        except OSError:
+            pass  # the front is gone
 
 
 class Server:
@@ -81,21 +74,21 @@ class Server:
         self._control = control
         self._sending = threading.Lock()
         self._buffer = bytearray()
-        self._messages: list[FromFront] = []
+        self._messages: list[messages.FromFront] = []
         self._compiling = ThreadPoolExecutor(N_COMPILING, thread_name_prefix="llamad-compile")
         self._opening = ThreadPoolExecutor(1, thread_name_prefix="llamad-adapters")
         self.instance: Instance | None = None
         self.embedder: Embedder | None = None
-        self.run: queue.SimpleQueue[Run] = queue.SimpleQueue()
+        self.run: queue.SimpleQueue[messages.Run] = queue.SimpleQueue()
 
-    def send(self, message: Message) -> None:
+    def send(self, message: messages.Message) -> None:
         with self._sending:
             try:
-                self._control.sendall(packed(message))
+                self._control.sendall(messages.packed(message))
             except OSError:
                 end(0)  # the front is gone
 
-    def receive(self) -> FromFront:
+    def receive(self) -> messages.FromFront:
         """Return the next message. If the front is gone, the process ends."""
         while not self._messages:
             try:
@@ -105,7 +98,7 @@ class Server:
             if not data:
                 end(0)
             self._buffer += data
-            self._messages = [decode_front(one) for one in unpack(self._buffer)]
+            self._messages = [messages.decode_front(one) for one in messages.unpack(self._buffer)]
         return self._messages.pop(0)
 
     def start(self) -> None:
@@ -130,35 +123,35 @@ class Server:
             work(message)
         except Exception as error:
             log.exception("a message of the front failed: %s", type(message).__name__)
-            if isinstance(message, Question):
-                self.send(Failed(message.id, f"{type(error).__name__}: {error}"))
+            if isinstance(message, messages.Question):
+                self.send(messages.Failed(message.id, f"{type(error).__name__}: {error}"))
 
-    def _handle(self, message: FromFront) -> None:
-        if isinstance(message, Run):
+    def _handle(self, message: messages.FromFront) -> None:
+        if isinstance(message, messages.Run):
             self.run.put(message)
-        elif isinstance(message, Compile):
+        elif isinstance(message, messages.Compile):
             self._compiling.submit(self._or_end, partial(self._attempt, self._compile, message))
-        elif isinstance(message, Lend):
+        elif isinstance(message, messages.Lend):
             is_mapped = blobs.borrow(process.ARENA_FD, message.blob, message.capacity)
-            self.send(Lent(message.id, message.blob, is_mapped))
-        elif isinstance(message, GiveBack):
+            self.send(messages.Lent(message.id, message.blob, is_mapped))
+        elif isinstance(message, messages.GiveBack):
             blobs.give_back(message.blob)
-        elif isinstance(message, DropGrammar) and self.instance is not None:
+        elif isinstance(message, messages.DropGrammar) and self.instance is not None:
             self.instance.drop_grammar(message.grammar)
-        elif isinstance(message, Embed) and self.embedder is not None:
+        elif isinstance(message, messages.Embed) and self.embedder is not None:
             self.embedder.add(message)
-        elif isinstance(message, OpenAdapter):
+        elif isinstance(message, messages.OpenAdapter):
             self._opening.submit(self._or_end, partial(self._attempt, self._open_adapter, message))
-        elif isinstance(message, CloseAdapter) and self.instance is not None:
+        elif isinstance(message, messages.CloseAdapter) and self.instance is not None:
             self.instance.close_adapter(message.adapter)
         else:
             raise RuntimeError("nothing handles this message")
 
-    def _compile(self, request: Compile) -> None:
+    def _compile(self, request: messages.Compile) -> None:
         assert self.instance is not None
         self.send(self.instance.compile(request))
 
-    def _open_adapter(self, request: OpenAdapter) -> None:
+    def _open_adapter(self, request: messages.OpenAdapter) -> None:
         assert self.instance is not None
         self.send(self.instance.open_adapter(request))
 
@@ -173,7 +166,7 @@ def _tell_of_termination(server: Server) -> None:
     """Report every SIGTERM to the front. Runs in a separate thread; all threads block the signal."""
     while True:
         signal.sigwait({signal.SIGTERM})
-        server.send(Terminated())
+        server.send(messages.Terminated())
 
 
 def _lost_worker(address: str) -> None:
@@ -186,7 +179,7 @@ def _show_progress(server: Server, loading: Loading, is_loaded: threading.Event)
     while not is_loaded.wait(VOCAB_SECONDS if shown < 0 else PROGRESS_SECONDS):
         if loading.permille != shown:
             shown = loading.permille
-            server.send(Progress(shown))
+            server.send(messages.Progress(shown))
 
 
 def _load(server: Server, settings: ModelSettings, kept: bytes) -> Instance:
@@ -194,7 +187,9 @@ def _load(server: Server, settings: ModelSettings, kept: bytes) -> Instance:
     threading.Thread(target=_show_progress, args=(server, loading, is_loaded), daemon=True).start()
     descriptors = Descriptors(process.MEMORY_FD, process.COMMAND_FD, process.EVENT_FD)
     try:
-        return Instance(settings, descriptors, loading, lambda plan: server.send(Planned(plan)), kept)
+        return Instance(
+            settings, descriptors, loading, lambda plan: server.send(messages.Planned(plan)), kept
+        )
     finally:
         is_loaded.set()
 
@@ -204,7 +199,7 @@ def _serve(server: Server, settings: ModelSettings, kept: bytes) -> int:
     # Not earlier, because opening a GPU may start the driver's own program, which loads a kernel module.
     with contextlib.suppress(syscall_filter.FilterError):
         syscall_filter.no_new_privileges()
-    server.send(Progress(1000))
+    server.send(messages.Progress(1000))
     server.send(instance.description())
     ready = instance.prepare()
     if settings.rpc:
@@ -253,7 +248,7 @@ def main() -> int:
     server = Server(socket.socket(fileno=process.CONTROL_FD))
     threading.Thread(target=_tell_of_termination, args=(server,), name="llamad-signals", daemon=True).start()
     start = server.receive()
-    assert isinstance(start, Start)
+    assert isinstance(start, messages.Start)
     settings = engine_settings.unpack(start.settings)
     logging.basicConfig(handlers=[FrontHandler()], level=logging.DEBUG if start.is_verbose else logging.INFO)
     llama_log = LlamaLog()
@@ -266,5 +261,5 @@ def main() -> int:
     except Exception as error:
         traceback.print_exc()
         reason, is_refused = f"{type(error).__name__}: {error}", False
-    server.send(LoadFailed(llama_log.explained(reason), is_refused))
+    server.send(messages.LoadFailed(llama_log.explained(reason), is_refused))
     return 1

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from llamad.base.log_levels import level_of
 from llamad.flags.settings import DaemonSettings
 from llamad.logs.format import ACCESS_NAME, Formatter, JsonFormatter, TextFormatter
 from llamad.logs.output import FileOutput, Output, is_journal
@@ -23,8 +22,15 @@ if TYPE_CHECKING:
 ACCESS = logging.getLogger(ACCESS_NAME)
 log = logging.getLogger("llamad.log")
 
+_LEVELS = {0: logging.CRITICAL, 1: logging.ERROR, 2: logging.WARNING, 3: logging.INFO}
+
 
 Line = Callable[["Exchange", float], str]
+
+
+def level_of(verbosity: int) -> int:
+    """Return the level of Python's logging for --verbosity."""
+    return _LEVELS.get(verbosity, logging.DEBUG)
 
 
 class AccessLog:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from support.engine_harness import Harness
 from support.states.slot_actions import PROMPT, SIZE, counted, fill, restore, save, tokens_of, told
 
-from llamad.client.action import Action
 from llamad.client.events import Admitted
+from llamad.client.task import Action
 from llamad.engine.testing.fake import Fake
 from llamad.protocol.blobs import Blob
 from llamad.protocol.messages import (

@@ -8,12 +8,11 @@ import time
 from collections import defaultdict
 from types import SimpleNamespace
 
-from llamad.client.action import Action
 from llamad.client.adapters import AdapterSet
 from llamad.client.command import Command
 from llamad.client.events import Acted, Admitted, Done, Failed
 from llamad.client.port import Port
-from llamad.client.task import RequestContext, Task
+from llamad.client.task import Action, RequestContext, Task
 from llamad.client.text_event import TextEvent
 from llamad.engine.core import Core
 from llamad.engine.testing.fake import Fake

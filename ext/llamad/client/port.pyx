@@ -122,7 +122,7 @@ cdef class Port:
         return self._send_ref(COMMAND_RESUME, id)
 
     def act(self, id: int, action) -> bool:
-        """Send an Action (client/action.py), which is answered by exactly one event. Keep its blob until then."""
+        """Send an Action (client/task.py), which is answered by exactly one event. Keep its blob until then."""
         cdef ActionCommand *command
         cdef int32_t slot = action.slot
         cdef AdapterSpan adapters

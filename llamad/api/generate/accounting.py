@@ -17,20 +17,18 @@ from llamad.base.clock import clock_us
 from llamad.client.engine_client import EngineClient
 from llamad.client.events import Done
 from llamad.http.exchange import Exchange
-from llamad.protocol.messages import (
-    FAILURE_ABORTED,
-    FAILURE_DEADLINE,
-    STOP_EOS,
-    STOP_LIMIT,
-    STOP_NONE,
-    STOP_WORD,
-)
+from llamad.protocol import messages
 
 # Names of fields and their values; seconds are floats.
 Details: TypeAlias = list[tuple[str, str | int | float]]
 
 # The word in the log for the engine's stop_type.
-_FINISHED = {STOP_EOS: "stop", STOP_LIMIT: "length", STOP_WORD: "word", STOP_NONE: "error"}
+_FINISHED = {
+    messages.STOP_EOS: "stop",
+    messages.STOP_LIMIT: "length",
+    messages.STOP_WORD: "word",
+    messages.STOP_NONE: "error",
+}
 
 
 class CountedPart(Protocol):
@@ -64,9 +62,9 @@ class Job(Protocol):
 
 def failed_finish(failure: int) -> str:
     """Return the word in the log for a task that failed in the engine."""
-    if failure == FAILURE_DEADLINE:
+    if failure == messages.FAILURE_DEADLINE:
         return "timeout"
-    return "drain" if failure == FAILURE_ABORTED else "error"
+    return "drain" if failure == messages.FAILURE_ABORTED else "error"
 
 
 def model_word(served: ServedModel, adapter_ids: Sequence[int]) -> str:

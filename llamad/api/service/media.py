@@ -15,7 +15,6 @@ from llamad.base.fair_turns import FairTurns
 from llamad.base.memory_budget import Claim
 from llamad.flags.settings import ModelSettings
 from llamad.media.encoding import Encoding
-from llamad.media.file_kind import is_sound
 from llamad.media.reader import MediaError, MediaReader
 from llamad.media.sources import data_uri, local
 from llamad.media.sources.errors import SourceError
@@ -72,7 +71,7 @@ class Media:
                 f" {self._settings.media_max_bytes} (--media-max-bytes)"
             )
         claim.add(len(data))
-        sound = file.is_sound or is_sound(data)
+        sound = file.is_sound or _is_sound(data)
         what = "sound" if sound else "image"
         if not (self.hears if sound else self.sees):
             raise ApiError(501, f'"{file.field}": this model\'s projector reads no {what}')
@@ -100,3 +99,13 @@ class Media:
         from llamad.media.sources import web  # imported here because TLS takes long to import
 
         return await web.fetch(source, settings.media_max_bytes)
+
+
+def _is_sound(data: bytes) -> bool:
+    """Return whether the data begins like a WAV, FLAC or MP3 file."""
+    if data[:4] == b"RIFF":
+        return data[8:12] == b"WAVE"
+    if data.startswith((b"fLaC", b"ID3")):
+        return True
+    # An MPEG frame begins with eleven set bits; the second byte of a JPEG file is smaller.
+    return data[:1] == b"\xff" and b"\xe0" <= data[1:2] < b"\xff"

@@ -15,7 +15,6 @@ from llamad.api.request.errors import bad
 from llamad.api.service.served_model import ServedModel
 from llamad.api.state import action as work
 from llamad.api.state.action import Ask, Held
-from llamad.api.state.negotiate import wants_octets
 from llamad.client.slot_states import States
 from llamad.client.state_files import StateFiles, check_name
 from llamad.http.exchange import Exchange
@@ -216,3 +215,32 @@ ACTIONS: dict[str, Callable[[Ask], Coroutine[Any, Any, None]]] = {
     "tokens": _tokens,
     "context-shift": _context_shift,
 }
+
+
+def _weight(parameters: list[str]) -> float:
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
+        if name.strip().lower() == "q":
+            try:
+                q = float(value)
+            except ValueError:
+                return 0.0
+            return q if 0.0 <= q <= 1.0 else 0.0
+    return 1.0
+
+
+def wants_octets(accept: str) -> bool:
+    """Return whether the Accept header prefers application/octet-stream to JSON, by weight and then by specificity."""
+    ranges: dict[str, float] = {}
+    for part in accept.split(","):
+        kind, *parameters = part.split(";")
+        ranges[kind.strip().lower()] = _weight(parameters)
+
+    def rank(subtype: str) -> tuple[float, int]:
+        for exactness, kind in ((2, f"application/{subtype}"), (1, "application/*"), (0, "*/*")):
+            if kind in ranges:
+                return ranges[kind], exactness
+        return 0.0, 0
+
+    octets = rank("octet-stream")
+    return octets[0] > 0 and octets > rank("json")

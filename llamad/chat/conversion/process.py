@@ -11,6 +11,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -162,3 +165,35 @@ class Process:
                         pipe.close()
                     except OSError:
                         pass  # buffered data could not be written, which no longer matters
+
+
+class Processes:
+    """A pool of converter processes for any thread. They are started when they are needed, and reused; only one thread
+    uses a process at a time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._all: list[Process] = []
+        self._idle: list[Process] = []  # the last one is used next, so that few are started
+
+    @contextmanager
+    def one(self) -> Iterator[Process]:
+        """Lend a process that nobody else uses meanwhile."""
+        with self._lock:
+            if self._idle:
+                process = self._idle.pop()
+            else:
+                process = Process()
+                self._all.append(process)
+        try:
+            yield process
+        finally:
+            with self._lock:
+                self._idle.append(process)
+
+    def close(self) -> None:
+        """Kill all processes, whatever they are doing."""
+        with self._lock:
+            processes = list(self._all)
+        for process in processes:
+            process.close()

@@ -12,7 +12,7 @@ from functools import cache
 import msgspec
 
 from llamad.chat.schema import automaton as automata
-from llamad.chat.schema import lookahead, regex
+from llamad.chat.schema import regex
 from llamad.chat.schema.automaton import Automaton, TooLarge
 from llamad.chat.schema.charsets import any_char
 from llamad.chat.schema.document import Node
@@ -82,7 +82,7 @@ class Strings:
 
     def patterns(self, pointer: str, keyword: str, pattern: str) -> list[Pattern]:
         """Return the pattern, and one more for each look-ahead at its start. Return none if it cannot be honoured."""
-        rest, ahead = lookahead.split(pattern)
+        rest, ahead = _split_lookaheads(pattern)
         try:
             tree = self._tree(rest)
             if ahead and isinstance(tree, Or):
@@ -237,3 +237,39 @@ def _counted(text: Text) -> list[tuple[bool, Tree, bool]] | None:
 
 def _shown(pattern: str) -> str:
     return ascii(pattern if len(pattern) <= 60 else pattern[:59] + "…")
+
+
+def _split_lookaheads(pattern: str) -> tuple[str, list[tuple[str, bool]]]:
+    """Return the pattern without the look-aheads at its start, and each of these as a pattern, with whether the text
+    must match. They are conditions on the whole text: `^(?!a)(?=b)c` is `^c`, and not `^a`, and `^b`."""
+    conditions: list[tuple[str, bool]] = []
+    at = 1
+    while pattern.startswith("^") and pattern.startswith(("(?!", "(?="), at):
+        end = _group_end(pattern, at)
+        if end < 0 or pattern[end + 1 : end + 2] in ("*", "+", "?", "{"):
+            return pattern, []
+        conditions.append((f"^(?:{pattern[at + 3 : end]})", pattern[at + 2] == "="))
+        at = end + 1
+    return ("^" + pattern[at:] if conditions else pattern), conditions
+
+
+def _group_end(pattern: str, at: int) -> int:
+    """Return where the group that opens at `at` closes, or -1 if it does not."""
+    depth, in_class, escaped = 0, False, False
+    for i in range(at, len(pattern)):
+        c = pattern[i]
+        if escaped:
+            escaped = False
+        elif c == "\\":
+            escaped = True
+        elif in_class:
+            in_class = c != "]"
+        elif c == "[":
+            in_class = True
+        elif c == "(":
+            depth += 1
+        elif c == ")":
+            depth -= 1
+            if depth == 0:
+                return i
+    return -1

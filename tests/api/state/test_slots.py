@@ -14,7 +14,7 @@ from support.fake_daemon import Faked
 from support.states.fake_slot_states import ses1_of
 
 from llamad.api.service.chat_template import turn_end
-from llamad.api.state.negotiate import wants_octets
+from llamad.api.state.slots import wants_octets
 from llamad.chat.template import TemplateError
 from llamad.client.slot_states import StateRefused
 from llamad.engine.testing.fake import Fake

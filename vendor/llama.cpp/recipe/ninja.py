@@ -1,5 +1,5 @@
-"""Runs CMake and Ninja. Their output goes to a log and their steps to the progress line; the reason of a failure is kept
-for the error of one line.
+"""Runs CMake and Ninja. Their output goes to a log and their steps to the progress line; the reason of a failure is
+kept for the error of one line.
 """
 
 import os
