@@ -21,10 +21,10 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from support.media_files import image, sound
 
+from llamad.api.service.media import is_sound
 from llamad.http import multipart
 from llamad.http.multipart import FormError
 from llamad.media.decoders import Decoders
-from llamad.media.file_kind import is_sound
 from llamad.media.messages import Decode, Pixels, Refused, Samples
 from llamad.media.sources.data_uri import from_base64, from_uri
 from llamad.media.sources.errors import SourceError

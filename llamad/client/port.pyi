@@ -1,8 +1,8 @@
 from typing import Any
 
-from llamad.client.action import Action
 from llamad.client.command import Command
 from llamad.client.events import SlotCounts
+from llamad.client.task import Action
 from llamad.protocol.channel import Link
 
 class ChannelBroken(Exception): ...

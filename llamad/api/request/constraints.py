@@ -19,8 +19,7 @@ from llamad.api.request.errors import ApiError, bad, engine_ended
 from llamad.api.request.parse import GenerationRequest
 from llamad.base.fair_pool import SizedPool
 from llamad.base.memory_budget import Shared
-from llamad.chat.conversion.process import ToolCall, ToolsError
-from llamad.chat.conversion.processes import Processes
+from llamad.chat.conversion.process import Processes, ToolCall, ToolsError
 from llamad.chat.parsing import Format
 from llamad.chat.parsing.lazy_grammar import Lazy, LazyGrammar, TriggerError
 from llamad.chat.schema import SchemaError, text_grammars

@@ -71,7 +71,7 @@ class Media:
                 f" {self._settings.media_max_bytes} (--media-max-bytes)"
             )
         claim.add(len(data))
-        sound = file.is_sound or _is_sound(data)
+        sound = file.is_sound or is_sound(data)
         what = "sound" if sound else "image"
         if not (self.hears if sound else self.sees):
             raise ApiError(501, f'"{file.field}": this model\'s projector reads no {what}')
@@ -101,7 +101,7 @@ class Media:
         return await web.fetch(source, settings.media_max_bytes)
 
 
-def _is_sound(data: bytes) -> bool:
+def is_sound(data: bytes) -> bool:
     """Return whether the data begins like a WAV, FLAC or MP3 file."""
     if data[:4] == b"RIFF":
         return data[8:12] == b"WAVE"
