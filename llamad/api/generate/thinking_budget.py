@@ -62,16 +62,14 @@ async def _compiled(
         then()
 
 
-def watched(budget: Budget, part: CompletionPart, task: Task) -> Watched:
-    """Return the sink of a part's task, for Job.watch."""
-    return Watched(part, task, budget)
-
-
 class Watched:
     """The sink of a part's first task. It passes its events on until the budget is used up."""
 
-    def __init__(self, part: CompletionPart, task: Task, budget: Budget) -> None:
+    def __init__(self, budget: Budget, part: CompletionPart, task: Task) -> None:
         self._part = part
+        # These events are passed on unchanged.
+        self.on_admitted, self.on_prompt = part.on_admitted, part.on_prompt
+        self.on_progress, self.on_broken = part.on_progress, part.on_broken
         self._task = task
         self._budget = budget
         self._tokens = array("i")
@@ -83,15 +81,6 @@ class Watched:
         self._is_cut = False
         self._is_ended_by_client = False  # whether the client has ended the reasoning
         self._times = (0, 0, 0)  # the times of the last text
-
-    def on_admitted(self, slot: int, n_cached: int, t_us: int) -> None:
-        self._part.on_admitted(slot, n_cached, t_us)
-
-    def on_prompt(self, tokens: list[int], probs: list[TokenProbs]) -> None:
-        self._part.on_prompt(tokens, probs)
-
-    def on_progress(self, n_processed: int, prompt_us: int) -> None:
-        self._part.on_progress(n_processed, prompt_us)
 
     def on_text(self, text: TextEvent) -> None:
         if self._is_cut:
@@ -183,15 +172,13 @@ class Watched:
         if not self._is_cut:
             self._part.on_failed(failure, code)
 
-    def on_broken(self) -> None:
-        self._part.on_broken()
-
 
 class Rest:
     """The sink of the second task. It adds the counts and times of the first."""
 
     def __init__(self, part: CompletionPart, n_before: int, prompt_us: int, predict_us: int) -> None:
         self._part = part
+        self.on_failed, self.on_broken = part.on_failed, part.on_broken  # passed on unchanged
         self._n_before = n_before
         self._prompt_us = prompt_us
         self._predict_us = predict_us
@@ -224,9 +211,3 @@ class Rest:
                 predict_us=self._predict_us + done.prompt_us + done.predict_us,
             )
         )
-
-    def on_failed(self, failure: int, code: int) -> None:
-        self._part.on_failed(failure, code)
-
-    def on_broken(self) -> None:
-        self._part.on_broken()

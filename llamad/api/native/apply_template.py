@@ -8,7 +8,7 @@ import msgspec
 
 from llamad.api.openai.chat_request import Chat, with_chat
 from llamad.api.openai.request import ChatRequest
-from llamad.api.service.body_reading import with_body
+from llamad.api.service.body_reading import with_options
 from llamad.api.service.served_model import ServedModel
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response
@@ -21,9 +21,6 @@ def apply_template(served: ServedModel, exchange: Exchange) -> None:
         prompt = chat.prompt if chat.media is None else chat.media.shown(chat.prompt)
         exchange.send(Response(200, msgspec.json.encode({"prompt": prompt})))
 
-    served.ready()
     n_bytes = len(exchange.request.body)
-    read = partial(served.defaults.decode, ChatRequest)
-    with_body(
-        served.service, exchange, read, lambda request: with_chat(served, exchange, request, n_bytes, send)
-    )
+    then = partial(with_chat, served, exchange, n_bytes=n_bytes, then=send)
+    with_options(served, exchange, ChatRequest, then)

@@ -21,7 +21,7 @@ from llamad.api.request import constraints
 from llamad.api.request.errors import bad
 from llamad.api.request.media import sent_prompts
 from llamad.api.request.prompt import Prompts
-from llamad.api.service.body_reading import with_body
+from llamad.api.service.body_reading import with_options
 from llamad.api.service.served_model import ServedModel
 from llamad.client.text_event import TextEvent
 from llamad.http.exchange import Exchange
@@ -80,9 +80,7 @@ PLAIN = Plain()
 
 def handle(served: ServedModel, exchange: Exchange) -> None:
     """POST /completion and /completions."""
-    served.ready()
-    read = partial(served.defaults.decode, CompletionRequest)
-    with_body(served.service, exchange, read, partial(_start, served, exchange))
+    with_options(served, exchange, CompletionRequest, partial(_start, served, exchange))
 
 
 def _start(served: ServedModel, exchange: Exchange, request: CompletionRequest) -> None:

@@ -18,7 +18,7 @@ from llamad.api.request import constraints
 from llamad.api.request.errors import bad
 from llamad.api.request.fim_prompt import Extra, Infill, refusal
 from llamad.api.request.prompt import text_alone
-from llamad.api.service.body_reading import with_body
+from llamad.api.service.body_reading import with_options
 from llamad.api.service.served_model import ServedModel
 from llamad.flags.settings import ModelSettings
 from llamad.http.exchange import Exchange
@@ -41,8 +41,7 @@ def handle(served: ServedModel, exchange: Exchange) -> None:
     error = refusal(model.info)
     if error is not None:
         raise error
-    read = partial(served.defaults.decode, InfillRequest)
-    with_body(served.service, exchange, read, partial(_start, served, exchange))
+    with_options(served, exchange, InfillRequest, partial(_start, served, exchange))
 
 
 def _start(served: ServedModel, exchange: Exchange, request: InfillRequest) -> None:

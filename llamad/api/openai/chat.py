@@ -20,7 +20,7 @@ from llamad.api.generate.stream_event import TextFrame
 from llamad.api.openai import objects
 from llamad.api.openai.chat_request import Chat, settle_chat, start, with_chat
 from llamad.api.openai.request import ChatRequest
-from llamad.api.service.body_reading import with_body
+from llamad.api.service.body_reading import with_options
 from llamad.api.service.served_model import ServedModel
 from llamad.chat.parsing import Delta
 from llamad.client.text_event import TextEvent
@@ -237,9 +237,8 @@ class ChatDialect(Dialect[Job, CompletionPart]):
 
 def handle(served: ServedModel, exchange: Exchange) -> None:
     """POST /v1/chat/completions and /chat/completions."""
-    served.ready()
-    read = partial(served.defaults.decode, ChatRequest)
-    with_body(served.service, exchange, read, partial(_start, served, exchange, len(exchange.request.body)))
+    n_bytes = len(exchange.request.body)
+    with_options(served, exchange, ChatRequest, partial(_start, served, exchange, n_bytes))
 
 
 def _start(served: ServedModel, exchange: Exchange, n_bytes: int, request: ChatRequest) -> None:

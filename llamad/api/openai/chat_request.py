@@ -16,7 +16,7 @@ import msgspec
 
 from llamad.api.generate.job import Job
 from llamad.api.generate.prepare import PreparedPrompts, prepare
-from llamad.api.generate.thinking_budget import Budget, watched, with_budget
+from llamad.api.generate.thinking_budget import Budget, Watched, with_budget
 from llamad.api.openai.reasoning import Thinking, has_budget, thinking
 from llamad.api.openai.request import ChatRequest, settle
 from llamad.api.openai.tool_choice import read_tools
@@ -156,7 +156,7 @@ def start(chat: Chat, job: Job) -> None:
     budget = chat.budget
     job.is_controlled = chat.is_controlled
     if budget is not None:
-        job.watch = partial(watched, budget)
+        job.watch = partial(Watched, budget)
         budget.rest = _rest(chat, job.constraint)
 
     def submit(ready: PreparedPrompts) -> None:

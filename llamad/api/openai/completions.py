@@ -27,7 +27,7 @@ from llamad.api.request import checks, fim_prompt
 from llamad.api.request.errors import ApiError, bad
 from llamad.api.request.media import sent_prompts
 from llamad.api.request.prompt import Built, Prompt, PromptObject, Prompts
-from llamad.api.service.body_reading import with_body
+from llamad.api.service.body_reading import with_options
 from llamad.api.service.served_model import ServedModel
 from llamad.client.events import TokenProbs
 from llamad.client.text_event import TextEvent
@@ -222,9 +222,7 @@ def _best(parts: list[CompletionPart], n: int) -> list[CompletionPart]:
 
 def handle(served: ServedModel, exchange: Exchange) -> None:
     """POST /v1/completions."""
-    served.ready()
-    read = partial(served.defaults.decode, TextRequest)
-    with_body(served.service, exchange, read, partial(_start, served, exchange))
+    with_options(served, exchange, TextRequest, partial(_start, served, exchange))
 
 
 def _start(served: ServedModel, exchange: Exchange, request: TextRequest) -> None:

@@ -16,7 +16,7 @@ from llamad.api.openai.request import ChatRequest
 from llamad.api.openai.responses_reading import ReadRequest, with_request
 from llamad.api.request import prompt as prompts
 from llamad.api.request.media import MediaPrompt
-from llamad.api.service.body_reading import with_body
+from llamad.api.service.body_reading import with_options
 from llamad.api.service.served_model import ServedModel
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response
@@ -27,12 +27,9 @@ _OPENAI = {"object": "response.input_tokens"}
 
 def of_chat(served: ServedModel, exchange: Exchange) -> None:
     """POST /v1/chat/completions/input_tokens."""
-    served.ready()
     n_bytes = len(exchange.request.body)
-    read = partial(served.defaults.decode, ChatRequest)
-    with_body(
-        served.service, exchange, read, lambda request: count(served, exchange, request, n_bytes, **_OPENAI)
-    )
+    then = partial(count, served, exchange, n_bytes=n_bytes, **_OPENAI)
+    with_options(served, exchange, ChatRequest, then)
 
 
 def of_response(served: ServedModel, exchange: Exchange) -> None:

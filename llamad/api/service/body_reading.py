@@ -12,11 +12,14 @@ from functools import partial
 from typing import TypeVar
 
 from llamad.api.request.errors import ApiError
+from llamad.api.request.parse import GenerationRequest
+from llamad.api.service.served_model import ServedModel
 from llamad.api.service.service import Service
 from llamad.base import json_shape
 from llamad.http.exchange import Exchange
 
 T = TypeVar("T")
+G = TypeVar("G", bound=GenerationRequest)
 
 # The largest body in bytes that is read on the event loop; it takes at most two milliseconds.
 BODY_INLINE_MAX = 16384
@@ -42,6 +45,13 @@ def with_body(
         then(decoded)
     else:
         service.spawn(exchange, _read_later(service, exchange, read, then, measure))
+
+
+def with_options(served: ServedModel, exchange: Exchange, kind: type[G], then: Callable[[G], None]) -> None:
+    """Call `then` with the body, decoded as a request of this kind, as with_body() does. Raises ApiError if the
+    model is not ready."""
+    served.ready()
+    with_body(served.service, exchange, partial(served.defaults.decode, kind), then)
 
 
 def in_worker(service: Service, exchange: Exchange, work: Callable[[], T], then: Callable[[T], None]) -> None:

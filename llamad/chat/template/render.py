@@ -31,14 +31,12 @@ class ChatTemplate:
         *,
         bos: str = "",
         eos: str = "",
-        name: str = "",
         seconds: float = SECONDS,
         size: int = SIZE,
     ) -> None:
         self.source = source
         self.bos = bos
         self.eos = eos
-        self.name = name
         self.seconds = seconds
         self.size = size
         self._template = compiled(source)

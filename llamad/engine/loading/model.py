@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from llamad.flags.settings import ModelSettings
 
 CTX_SLOT_MIN = 8
+# Fields of llama.cpp's context parameters that are named like the settings.
+_SAME_NAMES = (
+    "n_ctx n_batch kv_unified swa_full op_offload rope_freq_base rope_freq_scale"
+    " yarn_orig_ctx yarn_ext_factor yarn_attn_factor yarn_beta_slow yarn_beta_fast"
+).split()
 
 
 class LoadedModel:
@@ -132,8 +137,8 @@ class LoadedModel:
 
 def _context_params(settings: ModelSettings, n_threads: int) -> Any:
     params = lib.llama_context_default_params()
-    params.n_ctx = settings.n_ctx
-    params.n_batch = settings.n_batch
+    for name in _SAME_NAMES:
+        setattr(params, name, getattr(settings, name))
     params.n_ubatch = memory.ubatch(settings)
     params.n_seq_max = settings.n_parallel
     params.n_threads = n_threads
@@ -146,19 +151,9 @@ def _context_params(settings: ModelSettings, n_threads: int) -> Any:
     params.type_k = getattr(lib, f"GGML_TYPE_{settings.cache_type_k.upper()}")
     params.type_v = getattr(lib, f"GGML_TYPE_{settings.cache_type_v.upper()}")
     params.offload_kqv = settings.kv_offload
-    params.kv_unified = settings.kv_unified
-    params.swa_full = settings.swa_full
-    params.op_offload = settings.op_offload
     params.no_perf = True
     if settings.rope_scaling is not None:
         params.rope_scaling_type = getattr(lib, f"LLAMA_ROPE_SCALING_TYPE_{settings.rope_scaling.upper()}")
-    params.rope_freq_base = settings.rope_freq_base
-    params.rope_freq_scale = settings.rope_freq_scale
-    params.yarn_orig_ctx = settings.yarn_orig_ctx
-    params.yarn_ext_factor = settings.yarn_ext_factor
-    params.yarn_attn_factor = settings.yarn_attn_factor
-    params.yarn_beta_slow = settings.yarn_beta_slow
-    params.yarn_beta_fast = settings.yarn_beta_fast
     return params
 
 

@@ -31,7 +31,7 @@ MESSAGES = st.lists(
 
 @pytest.mark.parametrize("name", builtin_names())
 def test_ordinary_conversations(name: str) -> None:
-    template = ChatTemplate(builtin(name) or "", bos="<s>", eos="</s>", name=name)
+    template = ChatTemplate(builtin(name) or "", bos="<s>", eos="</s>")
     system, user, assistant = (
         {"role": role, "content": f" The {role}'s\ntext. "} for role in ("system", "user", "assistant")
     )
