@@ -28,7 +28,10 @@ _OPENAI = {"object": "response.input_tokens"}
 def of_chat(served: ServedModel, exchange: Exchange) -> None:
     """POST /v1/chat/completions/input_tokens."""
     n_bytes = len(exchange.request.body)
-    then = partial(count, served, exchange, n_bytes=n_bytes, **_OPENAI)
+
+    def then(request: ChatRequest) -> None:
+        count(served, exchange, request, n_bytes, **_OPENAI)
+
     with_options(served, exchange, ChatRequest, then)
 
 
