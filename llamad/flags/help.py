@@ -15,35 +15,28 @@ from llamad.flags.types.flag import Flag, Inert, Later, Preset, Request
 from llamad.flags.types.kinds import Choice, Inverse, Switch
 from llamad.options.values import Biases, LogitBias
 
-_INDENT = 6
+_HEAD = """\
+Usage: llamad -m MODEL.gguf [flags]
+       llamad -hf USER/MODEL[:QUANT] [flags]
+       llamad check [--json] -m MODEL.gguf [flags]
+       llamad pull USER/MODEL[:QUANT] ... [flags]
+       llamad list [--json]
+       llamad rm USER/MODEL[:QUANT] ...
+       llamad rpc-server [-H HOST] [-p PORT] [flags of its own]
+
+`check` prints what would be served and how much memory it needs, but serves nothing. `pull` downloads a model, `list` \
+lists the models in the cache, `rm` removes one. `rpc-server` lends this machine's devices to a llamad with --rpc.
+
+A value follows its flag as the next argument or after '='. The environment variable in brackets does the same, also \
+in --env-file; flags take precedence, then the environment. SIGHUP applies changes in that file to flags that are \
+marked as reloadable.
+"""
 
 
 def help_text(width: int = 80) -> str:
     """Return the whole help, wrapped at `width`."""
     width = max(width, 40)
-    lines = [
-        *textwrap.wrap("Usage: llamad -m MODEL.gguf [flags]", width),
-        *textwrap.wrap("       llamad -hf USER/MODEL[:QUANT] [flags]", width),
-        *textwrap.wrap("       llamad check [--json] -m MODEL.gguf [flags]", width),
-        *textwrap.wrap("       llamad pull USER/MODEL[:QUANT] ... [flags]", width),
-        *textwrap.wrap("       llamad list [--json]", width),
-        *textwrap.wrap("       llamad rm USER/MODEL[:QUANT] ...", width),
-        *textwrap.wrap("       llamad rpc-server [-H HOST] [-p PORT] [flags of its own]", width),
-        "",
-        *textwrap.wrap(
-            "`check` prints what would be served and how much memory it needs, but serves nothing. `pull` downloads a"
-            " model, `list` lists the models in the cache, `rm` removes one. `rpc-server` lends this machine's devices"
-            " to a llamad with --rpc.",
-            width,
-        ),
-        "",
-        *textwrap.wrap(
-            "A value follows its flag as the next argument or after '='. The environment variable in brackets does "
-            "the same, also in --env-file; flags take precedence, then the environment. SIGHUP applies changes in "
-            "that file to flags that are marked as reloadable.",
-            width,
-        ),
-    ]
+    lines = [line for text in _HEAD.splitlines() for line in textwrap.wrap(text, width) or [""]]
     for title, flags in TABLE.groups().items():
         lines += ["", f"{title}:"]
         for flag in flags:
@@ -53,15 +46,7 @@ def help_text(width: int = 80) -> str:
         ("Accepted without effect", Inert),
     ):
         names = [flag.title for flag in TABLE.flags if isinstance(flag.status, kind)]
-        lines += ["", f"{title}:"]
-        lines += textwrap.wrap(
-            ", ".join(names),
-            width,
-            initial_indent="  ",
-            subsequent_indent="  ",
-            break_on_hyphens=False,
-            break_long_words=False,
-        )
+        lines += ["", f"{title}:", *_indented(", ".join(names), width, 2)]
     return "\n".join(lines) + "\n"
 
 
@@ -78,16 +63,14 @@ def _entry(flag: Flag, width: int) -> list[str]:
     text = f"{flag.help} ({'; '.join(notes)})" if notes else flag.help
     if flag.env:
         text += f" [{flag.env[0]}]"
-    indent = " " * _INDENT
-    body = textwrap.wrap(
-        text,
-        width,
-        initial_indent=indent,
-        subsequent_indent=indent,
-        break_on_hyphens=False,
-        break_long_words=False,
-    )
-    return [f"  {spellings(flag)}", *body]
+    return [f"  {spellings(flag)}", *_indented(text, width, 6)]
+
+
+def _indented(text: str, width: int, n_spaces: int) -> list[str]:
+    """Return the lines of a text. Flags in it are not broken."""
+    wrapper = textwrap.TextWrapper(width, break_on_hyphens=False, break_long_words=False)
+    wrapper.initial_indent = wrapper.subsequent_indent = " " * n_spaces
+    return wrapper.wrap(text)
 
 
 def spellings(flag: Flag) -> str:
