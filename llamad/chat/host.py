@@ -8,13 +8,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
-from llamad.chat.parsing import (
-    Delta,
-    Format,
-    detect,
-    ends_in_reasoning,
-    without_thought,
-)
+from llamad.chat.parsing import Delta, Format, detect, ends_in_reasoning, without_thought
 from llamad.chat.template import (
     CHATML,
     ChatTemplate,

@@ -254,10 +254,7 @@ def _refusal(action: Action, acted: Acted) -> StateRefused:
     if acted.result == messages.RESULT_NOT_YOURS:
         return StateRefused(404, f"Slot {action.slot} was last used with another API key")
     if acted.result == messages.RESULT_NO_ROOM:
-        return StateRefused(
-            503,
-            f"The unified KV cache has no room for {action.n_tokens} more tokens",
-        )
+        return StateRefused(503, f"The unified KV cache has no room for {action.n_tokens} more tokens")
     if acted.result == messages.RESULT_OUTSIDE:
         return StateRefused(
             400,

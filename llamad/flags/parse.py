@@ -16,12 +16,10 @@ import msgspec
 from llamad.flags.env_file import Line
 from llamad.flags.settings import DaemonSettings, ModelSettings, Settings, divided
 from llamad.flags.table import TABLE, Table
-from llamad.flags.types.flag import Action, Flag, Later, Preset, Ready, Request
+from llamad.flags.types.flag import ENV_PREFIX, Action, Flag, Later, Preset, Ready, Request
 from llamad.flags.types.kinds import I32_MAX, Pair, Switch
 from llamad.options.sampler_names import BREAKER_BYTES_MAX, BREAKERS_MAX
 from llamad.options.table import FIELDS, WITH_FLAG, Options
-
-ENV_PREFIX = "LLAMA_ARG_"
 
 _ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|([nrt'\"\\]))")
 _ESCAPED = {"n": "\n", "r": "\r", "t": "\t", "'": "'", '"': '"', "\\": "\\"}
@@ -100,13 +98,11 @@ def scan(argv: Sequence[str], table: Table) -> list[Setting] | Action:
         argument = rest.pop()
         name, entry, joined = _look_up(argument, table)
         flag, negated = entry
+        if isinstance(flag.kind, Request | Preset) and joined is not None:
+            raise FlagError(f"{name} takes no value; leave out '={joined}'")
         if isinstance(flag.kind, Request):
-            if joined is not None:
-                raise FlagError(f"{name} takes no value; leave out '={joined}'")
             return flag.kind.action
-        if isinstance(flag.kind, Preset) and isinstance(flag.status, Ready):
-            if joined is not None:
-                raise FlagError(f"{name} takes no value; leave out '={joined}'")
+        if isinstance(flag.kind, Preset):
             stands_for = scan(flag.kind.arguments, table)
             assert not isinstance(stands_for, Action)
             settings += [msgspec.structs.replace(one, source=name) for one in stands_for]
@@ -220,8 +216,8 @@ def _switch(kind: Switch, texts: list[str], negated: bool) -> Any:
 def _from_variables(
     variables: Mapping[str, Line], winners: Mapping[str, str], table: Table, warnings: list[str]
 ) -> list[Setting]:
-    """The settings that nothing with more weight overrides."""
-    found: dict[str, Setting] = {}
+    """Return the settings of variables that nothing with more weight overrides."""
+    settings: dict[str, Setting] = {}
     for name, (flag, negated) in table.by_env.items():
         line = variables.get(name)
         if line is None or not line.text:
@@ -229,13 +225,13 @@ def _from_variables(
         if flag.dest in winners:
             warnings.append(f"{line.source} is ignored: {winners[flag.dest]} wins")
             continue
-        if flag.dest in found:
-            warnings.append(f"{line.source} is ignored: {found[flag.dest].source} is set too and wins")
+        if flag.dest in settings:
+            warnings.append(f"{line.source} is ignored: {settings[flag.dest].source} is set too and wins")
             continue
         setting = _read(flag, line.source, [line.text], negated)
         if setting is not None:
-            found[flag.dest] = setting
-    return list(found.values())
+            settings[flag.dest] = setting
+    return list(settings.values())
 
 
 def _from_file(

@@ -44,14 +44,7 @@ class StructOfGroups(msgspec.StructMeta):
 
 
 class DaemonSettings(
-    General,
-    Server,
-    HttpLimits,
-    Logs,
-    msgspec.Struct,
-    metaclass=StructOfGroups,
-    frozen=True,
-    kw_only=True,
+    General, Server, HttpLimits, Logs, msgspec.Struct, metaclass=StructOfGroups, frozen=True, kw_only=True
 ):
     """The settings of the daemon: where it listens, keys, limits of connections, logs. `None` means "none"."""
 

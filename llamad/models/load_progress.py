@@ -9,11 +9,7 @@ from typing import Literal
 
 import msgspec
 
-_STAGES = {
-    "download": "downloading the model",
-    "workers": "waiting for RPC workers",
-    "load": "loading model",
-}
+_STAGES = {"download": "downloading the model", "workers": "waiting for RPC workers", "load": "loading model"}
 
 
 class LoadProgress(msgspec.Struct, frozen=True, omit_defaults=True):

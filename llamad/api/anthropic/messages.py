@@ -20,8 +20,8 @@ from llamad.api.openai import objects
 from llamad.api.openai.chat_request import Chat, settle_chat, start, with_chat
 from llamad.api.openai.input_tokens import count
 from llamad.api.request.errors import ApiError
-from llamad.api.service import anthropic_errors as errors
 from llamad.api.service.body_reading import with_body
+from llamad.api.service.error_dialects import anthropic_body, anthropic_response
 from llamad.api.service.served_model import ServedModel
 from llamad.client.text_event import TextEvent
 from llamad.http import sse
@@ -120,10 +120,10 @@ class MessageDialect(Dialect[Job, CompletionPart]):
         return _encode(message | self._stop(part))
 
     def failed(self, error: ApiError) -> bytes:
-        return sse.format_event(errors.body(error, self.request_id), b"error")
+        return sse.format_event(anthropic_body(error, self.request_id), b"error")
 
     def refused(self, error: ApiError) -> Response:
-        return errors.response(error, self.request_id)
+        return anthropic_response(error, self.request_id)
 
 
 def handle(served: ServedModel, exchange: Exchange) -> None:

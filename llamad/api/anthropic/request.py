@@ -43,8 +43,7 @@ class ThinkingConfig(Struct):
 class OutputConfig(Struct):
     effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
     format: Annotated[
-        dict[str, Any] | None,
-        Meta(description='an object with the "type" "json_schema" and a "schema"'),
+        dict[str, Any] | None, Meta(description='an object with the "type" "json_schema" and a "schema"')
     ] = None
 
 

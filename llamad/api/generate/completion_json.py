@@ -36,12 +36,7 @@ def ended_timings(done: Done) -> dict[str, Any]:
 
 def progress(n_prompt: int, n_cached: int, n_processed: int, prompt_us: int) -> dict[str, Any]:
     """Return `prompt_progress`."""
-    return {
-        "total": n_prompt,
-        "cache": n_cached,
-        "processed": n_processed,
-        "time_ms": prompt_us // 1000,
-    }
+    return {"total": n_prompt, "cache": n_cached, "processed": n_processed, "time_ms": prompt_us // 1000}
 
 
 def usage(dones: Sequence[Done], n: int = 1) -> dict[str, Any]:

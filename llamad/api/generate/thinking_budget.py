@@ -49,11 +49,7 @@ def with_budget(
 
 
 async def _compiled(
-    served: ServedModel,
-    exchange: Exchange,
-    budget: Budget,
-    rest: ConstraintSource,
-    then: Callable[[], None],
+    served: ServedModel, exchange: Exchange, budget: Budget, rest: ConstraintSource, then: Callable[[], None]
 ) -> None:
     with Place(served.preparing, served.service.client(exchange.request)) as client:
         budget.constraint = await served.grammars.find(client, rest, served.ready()[1])

@@ -70,11 +70,7 @@ class ChatMessage:
                 out.append({"reasoning_content": delta.text})
             elif delta.kind == "tool_begin":
                 function = {"name": delta.name, "arguments": ""}
-                call = {
-                    "id": self.chat.call_id(delta),
-                    "type": "function",
-                    "function": function,
-                }
+                call = {"id": self.chat.call_id(delta), "type": "function", "function": function}
                 self.calls.append(call)
                 out.append({"tool_calls": [{"index": delta.index, **call, "function": dict(function)}]})
             else:
@@ -159,11 +155,7 @@ class ChatDialect(Dialect[Job, CompletionPart]):
 
     def _role_chunk(self, part: CompletionPart) -> dict[str, Any]:
         self._answer(part).role_sent = True
-        choice = {
-            "index": part.index,
-            "delta": {"role": "assistant", "content": None},
-            "finish_reason": None,
-        }
+        choice = {"index": part.index, "delta": {"role": "assistant", "content": None}, "finish_reason": None}
         return self._envelope("chat.completion.chunk", [choice])
 
     def _content_frame(self, part: CompletionPart) -> TextFrame:

@@ -307,11 +307,7 @@ def _check_supported(request: ChatRequest) -> None:
 
 
 def _budget(
-    request: ChatRequest,
-    served: ServedModel,
-    host: ChatHost,
-    wish: Thinking,
-    is_open: bool,
+    request: ChatRequest, served: ServedModel, host: ChatHost, wish: Thinking, is_open: bool
 ) -> Budget | None:
     """Return the reasoning budget, or None if no reasoning has to be limited or can be ended."""
     opens, ends, after = host.format.calls.thought_tags

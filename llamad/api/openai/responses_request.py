@@ -141,10 +141,7 @@ def _format(text: dict[str, Any] | None, left_out: LeftOut) -> dict[str, Any] | 
         return {"type": value["type"]}
     if not isinstance(value.get("schema"), dict):
         raise bad('"text": "format" has no "schema"')
-    return {
-        "type": "json_schema",
-        "json_schema": {"schema": value["schema"], "strict": value.get("strict")},
-    }
+    return {"type": "json_schema", "json_schema": {"schema": value["schema"], "strict": value.get("strict")}}
 
 
 def _tools(request: ResponseRequest) -> tuple[list[dict[str, Any]], Any]:

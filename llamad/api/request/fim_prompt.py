@@ -60,14 +60,7 @@ class Infill(Built):
     def tokens(self, model: Model, system: bytes) -> bytes:
         n_system = len(system) // 4
         return system + infill_tokens(
-            model,
-            self.settings,
-            self.prefix,
-            self.suffix,
-            self.extra,
-            self.prompt,
-            self.n_predict,
-            n_system,
+            model, self.settings, self.prefix, self.suffix, self.extra, self.prompt, self.n_predict, n_system
         )
 
 

@@ -80,8 +80,7 @@ class Defaults:
         self.model = model
         carried, self.warnings = defaults_in(model.info.sampling)
         self.options = msgspec.structs.replace(
-            settings.options,
-            **{name: value for name, value in carried.items() if name not in settings.given},
+            settings.options, **{name: value for name, value in carried.items() if name not in settings.given}
         )
         self._bodies: dict[type[GenerationRequest], Body[Any]] = {}
         self._clamp(self.options)

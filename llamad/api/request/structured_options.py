@@ -13,13 +13,7 @@ from llamad.api.request.errors import bad
 from llamad.api.request.text_limits import TEXT_INLINE_MAX
 from llamad.options.option import INT32_MAX
 from llamad.options.ranges import RESPONSE_FIELD_MAX, RESPONSE_FIELDS_MAX, STOP_BYTES_MAX
-from llamad.options.sampler_names import (
-    BREAKER_BYTES_MAX,
-    BREAKERS_MAX,
-    LETTERS,
-    SAMPLERS_MAX,
-    present_name,
-)
+from llamad.options.sampler_names import BREAKER_BYTES_MAX, BREAKERS_MAX, LETTERS, SAMPLERS_MAX, present_name
 from llamad.options.values import (
     AdapterScales,
     ResponseFields,

@@ -1,22 +1,33 @@
-"""Chooses the format of an error: Anthropic's under /v1/messages, and under /v1/models for Anthropic's client; OpenAI's
-everywhere else.
+"""The format of an error: Anthropic's under /v1/messages, and under /v1/models for Anthropic's client; OpenAI's for
+all other requests.
 
-Runs on the event loop. Every error that a dialect does not format itself goes through here.
+Pure functions on the event loop. Every error that a dialect does not format itself goes through worded(). The statuses
+are llamad's own; only the names of the types are Anthropic's.
 """
 
 from __future__ import annotations
 
+import msgspec
+
 from llamad.api.request.errors import ApiError
-from llamad.api.service import anthropic_errors as anthropic
 from llamad.http.request import Request, Response
 
+_MESSAGES = "/v1/messages"
 _MODELS = "/v1/models"  # OpenAI and Anthropic have the same path for it
+_ANTHROPIC_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+}
 
 
 def is_anthropic(request: Request) -> bool:
-    """Whether the request is in Anthropic's dialect."""
+    """Return whether the request is in Anthropic's dialect."""
     path = request.path
-    if path == anthropic.PATH or path.startswith(anthropic.PATH + "/"):
+    if path == _MESSAGES or path.startswith(_MESSAGES + "/"):
         return True
     is_models = path == _MODELS or path.startswith(_MODELS + "/")
     return is_models and "anthropic-version" in request.headers
@@ -25,5 +36,18 @@ def is_anthropic(request: Request) -> bool:
 def worded(error: ApiError, request: Request | None) -> Response:
     """Return the error as a response. `request` is None if the error came before there was a request."""
     if request is not None and is_anthropic(request):
-        return anthropic.response(error, request.request_id)
+        return anthropic_response(error, request.request_id)
     return error.response()
+
+
+def anthropic_body(error: ApiError, request_id: str) -> bytes:
+    """Return the whole error object, for a response or for the last event of a stream."""
+    fallback = "api_error" if error.status >= 500 and error.status != 501 else "invalid_request_error"
+    kind = _ANTHROPIC_TYPES.get(error.status, fallback)
+    details = {"type": kind, "message": error.message, **error.extra}
+    return msgspec.json.encode({"type": "error", "error": details, "request_id": request_id})
+
+
+def anthropic_response(error: ApiError, request_id: str) -> Response:
+    headers = (*error.headers, ("request-id", request_id))
+    return Response(error.status, anthropic_body(error, request_id), headers=headers, reason=error.reason)

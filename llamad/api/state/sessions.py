@@ -34,12 +34,7 @@ def listing(served: ServedModel, exchange: Exchange) -> None:
     ask = Ask(served, exchange, -1)
     ask.send(
         [
-            {
-                "id": one.id,
-                "size": one.size,
-                "created_at": one.created_at,
-                "updated_at": one.updated_at,
-            }
+            {"id": one.id, "size": one.size, "created_at": one.created_at, "updated_at": one.updated_at}
             for one in served.sessions.of_key(ask.key)
         ]
     )

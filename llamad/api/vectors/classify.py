@@ -37,10 +37,7 @@ def handle(served: ServedModel, exchange: Exchange) -> None:
     """POST /classify and /v1/classify."""
     _, embedder = vector_job.ranking_ready(served, "classification")
     if embedder.info.n_out < 2:
-        raise ApiError(
-            501,
-            "This server does not support classification: the model yields a single score",
-        )
+        raise ApiError(501, "This server does not support classification: the model yields a single score")
     with_body(served.service, exchange, _BODY.decode, partial(_start, served, exchange))
 
 

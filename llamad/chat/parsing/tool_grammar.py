@@ -18,12 +18,7 @@ from llamad.chat.schema.expressions import EMPTY, NEVER, Expr, Literal, Referenc
 
 
 def tool_grammar(
-    format: Format,
-    tools: Sequence[Any],
-    *,
-    choice: str,
-    parallel: bool,
-    starts_in_reasoning: bool = False,
+    format: Format, tools: Sequence[Any], *, choice: str, parallel: bool, starts_in_reasoning: bool = False
 ) -> str:
     """Return GBNF for one call, or several if `parallel`, of any tool ("required") or of the named one.
 

@@ -127,11 +127,7 @@ class Prober:
     def with_calls(self, content: str | None, *arguments: object, id: str = "call{:05}") -> str:
         """Render a conversation with one call for each element of `arguments`, beside this content."""
         calls = [
-            {
-                "id": id.format(i),
-                "type": "function",
-                "function": {"name": CALLED[i], "arguments": one},
-            }
+            {"id": id.format(i), "type": "function", "function": {"name": CALLED[i], "arguments": one}}
             for i, one in enumerate(arguments)
         ]
         results = [

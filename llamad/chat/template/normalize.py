@@ -32,10 +32,7 @@ def generic(calls: Sequence[tuple[str, Any]]) -> str:
 
 
 def normalize(
-    messages: list[Message],
-    caps: Caps,
-    tools: list[dict[str, Any]] | None = None,
-    write: Write = generic,
+    messages: list[Message], caps: Caps, tools: list[dict[str, Any]] | None = None, write: Write = generic
 ) -> list[Message]:
     """Return the same conversation for a template with these `caps`.
 

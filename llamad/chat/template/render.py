@@ -26,13 +26,7 @@ class ChatTemplate:
     """A compiled template. `seconds` limits the CPU time of one rendering, `size` the characters of its output."""
 
     def __init__(
-        self,
-        source: str,
-        *,
-        bos: str = "",
-        eos: str = "",
-        seconds: float = SECONDS,
-        size: int = SIZE,
+        self, source: str, *, bos: str = "", eos: str = "", seconds: float = SECONDS, size: int = SIZE
     ) -> None:
         self.source = source
         self.bos = bos

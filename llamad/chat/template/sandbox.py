@@ -24,11 +24,7 @@ from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.runtime import Context, LoopContext, Macro
-from jinja2.sandbox import (
-    ImmutableSandboxedEnvironment,
-    SandboxedEscapeFormatter,
-    SandboxedFormatter,
-)
+from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedEscapeFormatter, SandboxedFormatter
 from jinja2.utils import Namespace
 from markupsafe import Markup
 
@@ -336,10 +332,5 @@ def compiled(source: str) -> Template:
         raise TemplateError(f"template syntax error, line {e.lineno}: {e.message}") from None
     except (RecursionError, MemoryError):
         raise TemplateError("template syntax error: nested too deeply") from None
-    except (
-        SyntaxError,
-        ValueError,
-        OverflowError,
-        AssertionError,
-    ) as e:  # Python rejects the generated code
+    except (SyntaxError, ValueError, OverflowError, AssertionError) as e:  # Python rejects the generated code
         raise TemplateError(f"template syntax error: {e.msg if isinstance(e, SyntaxError) else e}") from None

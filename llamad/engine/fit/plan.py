@@ -15,15 +15,7 @@ import msgspec
 from llamad.engine.fit import store
 from llamad.engine.fit.bound import margins_of, surely_fits
 from llamad.engine.fit.measure import Device, Measurer, Shape
-from llamad.engine.fit.search import (
-    Choice,
-    ExpertTensors,
-    Freedom,
-    Machine,
-    Need,
-    UnfitError,
-    fit,
-)
+from llamad.engine.fit.search import Choice, ExpertTensors, Freedom, Machine, Need, UnfitError, fit
 from llamad.engine.fit.usage import Usage
 from llamad.engine.loading import memory
 from llamad.flags.types.values import Placement

@@ -12,12 +12,12 @@ import msgspec
 
 from llamad.flags.types.kinds import Kind, Switch
 
-_PREFIX = "LLAMA_ARG_"
+ENV_PREFIX = "LLAMA_ARG_"
 
 
 def variable_of(name: str) -> str:
     """Return the environment variable of a flag: LLAMA_ARG_CTX_SIZE for --ctx-size."""
-    return _PREFIX + name.lstrip("-").replace("-", "_").upper()
+    return ENV_PREFIX + name.lstrip("-").replace("-", "_").upper()
 
 
 class Action(Enum):
@@ -109,7 +109,9 @@ class Flag(msgspec.Struct, frozen=True, kw_only=True):
         """Variables that set the negation, as llama-server derives them: LLAMA_ARG_NO_X beside LLAMA_ARG_X."""
         if not isinstance(self.kind, Switch) or not self.off:
             return ()
-        return tuple(f"{_PREFIX}NO_{name[len(_PREFIX) :]}" for name in self.env if name.startswith(_PREFIX))
+        return tuple(
+            f"{ENV_PREFIX}NO_{name[len(ENV_PREFIX) :]}" for name in self.env if name.startswith(ENV_PREFIX)
+        )
 
     @property
     def shown_metavar(self) -> str:

@@ -12,7 +12,7 @@ from support.official_clients import anthropic
 from llamad.api.anthropic.messages import MessageDialect
 from llamad.api.anthropic.request import Thinking
 from llamad.api.request.errors import ApiError, queue_full
-from llamad.api.service import anthropic_errors as errors
+from llamad.api.service import error_dialects as errors
 
 HELLO: list[Any] = [{"role": "user", "content": "Say hello."}]
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
@@ -102,11 +102,11 @@ def test_key_and_size(tiny: str) -> None:
     ],
 )
 def test_types(status: int, kind: str) -> None:
-    assert msgspec.json.decode(errors.body(ApiError(status, "no"), "id"))["error"]["type"] == kind
+    assert msgspec.json.decode(errors.anthropic_body(ApiError(status, "no"), "id"))["error"]["type"] == kind
 
 
 def test_a_refusal_says_when_to_come_again() -> None:
-    assert ("Retry-After", "1") in errors.response(queue_full(), "id").headers
+    assert ("Retry-After", "1") in errors.anthropic_response(queue_full(), "id").headers
 
 
 def test_a_stream_that_breaks_off_ends_with_an_event() -> None:

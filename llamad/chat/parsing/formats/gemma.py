@@ -61,9 +61,6 @@ def _any_value(grammar: Grammar) -> Expr:
         return opt(seq(one, rep(seq(Literal(","), one), 0, None)))
 
     nested = alt(
-        [
-            seq(Literal("{"), several(member), Literal("}")),
-            seq(Literal("["), several(value), Literal("]")),
-        ]
+        [seq(Literal("{"), several(member), Literal("}")), seq(Literal("["), several(value), Literal("]"))]
     )
     return grammar.rule("gemma-value", alt([text, number, words, nested]))
