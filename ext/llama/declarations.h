@@ -123,12 +123,8 @@ struct llama_context_params {
 
 void llama_backend_init(void);
 void llama_numa_init(enum ggml_numa_strategy numa);
-const char *llama_version(void);
-const char *llama_print_system_info(void);
 size_t llama_max_devices(void);
 size_t llama_max_parallel_sequences(void);
-bool llama_supports_mmap(void);
-bool llama_supports_mlock(void);
 bool llama_supports_gpu_offload(void);
 struct llama_model_params llama_model_default_params(void);
 struct llama_context_params llama_context_default_params(void);

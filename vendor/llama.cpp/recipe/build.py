@@ -150,41 +150,41 @@ def both() -> Path:
     ours, theirs = plan(LIBRARIES), plan(PEER)
     if not cache.is_finished(ours.final) and not cache.is_finished(theirs.final):
         made = _ensure(plan(BOTH))
-        for wanted in (ours, theirs):
-            _take(made, wanted)
+        for planned in (ours, theirs):
+            _take(made, planned)
     libraries()
     return peer()
 
 
-def _take(made: Path, wanted: Plan) -> None:
+def _take(made: Path, planned: Plan) -> None:
     """Copy one product from the folder that holds both: its programs, and the libraries except those of the tools."""
-    out = cache.root() / "work" / f"{wanted.product.folder}-{wanted.key}.out"
-    with cache.locked(cache.lock_of(out), wanted.product.title):
+    out = cache.root() / "work" / f"{planned.product.folder}-{planned.key}.out"
+    with cache.locked(cache.lock_of(out), planned.product.title):
         shutil.rmtree(out, ignore_errors=True)
         shutil.copytree(made, out, symlinks=True, copy_function=os.link)
         (out / cache.META).unlink()
         for program in (out / "bin").iterdir():
-            if program.name not in wanted.product.programs:
+            if program.name not in planned.product.programs:
                 program.unlink()
-        for library in (out / "lib").glob("libllama-*") if wanted.product is LIBRARIES else ():
+        for library in (out / "lib").glob("libllama-*") if planned.product is LIBRARIES else ():
             library.unlink()
-        cache.finish(out, wanted.final, {**wanted.inputs, "key": wanted.key, "taken_from": made.name})
+        cache.finish(out, planned.final, {**planned.inputs, "key": planned.key, "taken_from": made.name})
 
 
-def _ensure(wanted: Plan, around: Surroundings | None = None) -> Path:
-    final = wanted.final
+def _ensure(planned: Plan, around: Surroundings | None = None) -> Path:
+    final = planned.final
     if cache.is_finished(final):
         return final
-    work = cache.root() / "work" / f"{wanted.product.folder}-{wanted.key}"
-    with cache.locked(cache.lock_of(work), wanted.product.title) as lock:
+    work = cache.root() / "work" / f"{planned.product.folder}-{planned.key}"
+    with cache.locked(cache.lock_of(work), planned.product.title) as lock:
         if cache.is_finished(final):  # another process built it meanwhile
             return final
         cache.make_dir(work)
         cache.drop_stale(work.parent, keep=work)
         cache.require_space(work, SPACE_NEEDED)
         try:
-            _build(wanted, work, lock, around or Surroundings.none())
-            cache.finish(_collect(wanted, work), final, {**wanted.inputs, "key": wanted.key})
+            _build(planned, work, lock, around or Surroundings.none())
+            cache.finish(_collect(planned, work), final, {**planned.inputs, "key": planned.key})
         except OSError as e:
             if not is_disk_full(e):
                 raise
@@ -198,8 +198,8 @@ def _ensure(wanted: Plan, around: Surroundings | None = None) -> Path:
     return final
 
 
-def _build(wanted: Plan, work: Path, lock: int, around: Surroundings) -> None:
-    tree = source.provide(wanted.source, work)
+def _build(planned: Plan, work: Path, lock: int, around: Surroundings) -> None:
+    tree = source.provide(planned.source, work)
     around.on_sources(tree)
     cmake, ninja_ = toolchain.find_tool("cmake"), toolchain.find_tool("ninja")
     made = work / "build"
@@ -207,24 +207,24 @@ def _build(wanted: Plan, work: Path, lock: int, around: Surroundings) -> None:
     log.unlink(missing_ok=True)
     if not (made / "build.ninja").is_file():  # configuring was interrupted: CMake's own cache may be damaged
         shutil.rmtree(made, ignore_errors=True)
-    env = {**os.environ, "CC": wanted.tools.cc, "CXX": wanted.tools.cxx}
-    title = wanted.product.title
+    env = {**os.environ, "CC": planned.tools.cc, "CXX": planned.tools.cxx}
+    title = planned.product.title
     configure = [cmake, "-S", str(tree), "-B", str(made), "-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja_}"]
     configure.append(f"-DCMAKE_PROJECT_ggml_INCLUDE={WORKAROUNDS}")
-    compile_ = [ninja_, "-C", str(made), *around.jobs.arguments(), *wanted.product.targets]
+    compile_ = [ninja_, "-C", str(made), *around.jobs.arguments(), *planned.product.targets]
     try:
         doing = "configuring"
         stage(title, doing)
-        ninja.run([*configure, *wanted.flags], title, log, env, (lock,))
+        ninja.run([*configure, *planned.flags], title, log, env, (lock,))
         doing = "building"
         ninja.pending(compile_, title)
         ninja.run(compile_, title, log, {**env, **around.jobs.environment()}, (lock,))
     except ninja.Failed as e:
-        raise _failure(e.steps, doing, wanted, log) from None
+        raise _failure(e.steps, doing, planned, log) from None
     ninja.learn(title, made)
 
 
-def _failure(steps: ninja.Steps, doing: str, wanted: Plan, log: Path) -> SetupError:
+def _failure(steps: ninja.Steps, doing: str, planned: Plan, log: Path) -> SetupError:
     if steps.disk_full:
         shutil.rmtree(log.parent, ignore_errors=True)  # it would only keep the disk full
         return cache.disk_full(log.parent)
@@ -236,7 +236,7 @@ def _failure(steps: ninja.Steps, doing: str, wanted: Plan, log: Path) -> SetupEr
     for line in steps.tail:
         say("  " + line)
     return SetupError(
-        f"{doing} {wanted.product.title} failed with the output above (whole log: {log}): correct what it "
+        f"{doing} {planned.product.title} failed with the output above (whole log: {log}): correct what it "
         "names, often a missing package or a flag in LLAMAD_CMAKE_ARGS, and run the same command again"
     )
 
@@ -247,7 +247,7 @@ def headers(tree: Path) -> list[Path]:
     return [*tree.glob("include/*.h"), *tree.glob("ggml/include/*.h"), *mtmd]
 
 
-def _collect(wanted: Plan, work: Path) -> Path:
+def _collect(planned: Plan, work: Path) -> Path:
     """Copy what is kept into one folder and return it. Each library is there once, under its SONAME."""
     out = work / "out"
     shutil.rmtree(out, ignore_errors=True)
@@ -261,10 +261,10 @@ def _collect(wanted: Plan, work: Path) -> Path:
         (out / "lib" / soname).chmod(0o755)
         if soname != library.name:
             (out / "lib" / library.name).symlink_to(soname)
-    for program in wanted.product.programs:
+    for program in planned.product.programs:
         shutil.copy(made / program, out / "bin" / program)
-    tree = source.provide(wanted.source, work)
+    tree = source.provide(planned.source, work)
     for header in headers(tree):
         shutil.copyfile(header, out / "include" / header.name)
-    licences.collect(tree, out / "licenses", strict=wanted.source.is_pinned)
+    licences.collect(tree, out / "licenses", strict=planned.source.is_pinned)
     return out

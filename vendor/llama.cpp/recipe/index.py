@@ -73,14 +73,14 @@ def fetch(pin: Pin, instead: str) -> Path:
 
 
 def _from_wheels(pin: Pin, wheels: Path, instead: str) -> Path:
-    found = wheels / pin.filename
-    if not found.is_file():
+    wheel = wheels / pin.filename
+    if not wheel.is_file():
         raise SetupError(
             f"LLAMAD_WHEELS is set, so nothing is fetched, and {wheels} has no {pin.filename}: "
             f"put it there, or {instead}"
         )
-    _check(pin, found, f"in {wheels}", instead)
-    return found
+    _check(pin, wheel, f"in {wheels}", instead)
+    return wheel
 
 
 def _check(pin: Pin, path: Path, where: str, instead: str) -> None:

@@ -146,7 +146,7 @@ def jobs() -> int:
     named = os.environ.get("LLAMAD_JOBS")
     if named:
         if not named.isdecimal() or int(named) < 1:
-            raise SetupError(f"LLAMAD_JOBS={named} is no number of jobs: set it to 1 or more, or unset it")
+            raise SetupError(f"LLAMAD_JOBS={named} is not a number of jobs: set it to 1 or more, or unset it")
         return int(named)
     n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(n_cores, _memory_available() // 1_000_000_000))
