@@ -11,9 +11,8 @@ import pytest
 from support.live_daemon import Live
 from support.models import media_reference
 from support.models.tiny_adapters import delta, pairs, write_lora
-from support.models.tiny_kv_models import write_model
+from support.models.tiny_kv_models import EXACT, write_model
 
-EXACT = ("-fa", "off", "-ctk", "f32", "-ctv", "f32")
 SEEDS = (31, 32)
 # Every kind of matrix that an adapter changes.
 NAMES = [

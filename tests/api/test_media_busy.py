@@ -13,11 +13,10 @@ import pytest
 from support.http_client import Client
 from support.live_daemon import Live
 from support.media_files import image, sound
-from support.models.tiny_kv_models import N_EMBD, write_model
+from support.models.tiny_kv_models import EXACT, N_EMBD, write_model
 from support.models.tiny_projectors import write_projector
 from support.peer import llama_server
 
-EXACT = ("-fa", "off", "-ctk", "f32", "-ctv", "f32")
 # Random, so that every logit counts.
 DRAWN = {"temperature": 1.5, "seed": 3, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "n_predict": 24}
 N_REQUESTS = 8

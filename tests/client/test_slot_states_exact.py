@@ -3,10 +3,11 @@ detour. Tiny models of every kind of memory, and the default model."""
 
 import struct
 
+import numpy as np
 import pytest
 from support.hosted_model import Hosted
 from support.live_daemon import model_path
-from support.models.tiny_kv_models import KINDS, WINDOW, write_model
+from support.models.tiny_kv_models import KINDS, WINDOW, write_models
 from support.states.ses1_layouts import as_blob
 
 from llamad.client.slot_states import StateRefused
@@ -18,8 +19,7 @@ N = len(TOKENS)
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("models")
-    return {kind: write_model(folder / f"{kind}.gguf", kind) for kind in KINDS}
+    return write_models(tmp_path_factory.mktemp("models"), KINDS, np.float16)
 
 
 def saved_bytes(h, slot):

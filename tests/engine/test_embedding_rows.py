@@ -9,7 +9,7 @@ import pytest
 from gguf import GGUFReader
 from support.engine_harness import GREEDY
 from support.hosted_model import Hosted, Sink
-from support.models.tiny_kv_models import write_model
+from support.models.tiny_kv_models import EXACT, write_models
 
 from llamad.client.command import packed_run
 from llamad.client.media_embeddings import Lending
@@ -18,16 +18,10 @@ from llamad.options.table import Options
 from llamad.protocol.blobs import Blob
 from llamad.protocol.row_ids import positions, row_ids, without_rows
 
-EXACT = ("-fa", "off", "-ctk", "f32", "-ctv", "f32")
-
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("models")
-    return {
-        kind: write_model(folder / f"{kind}.gguf", kind, np.float32)
-        for kind in ("llama", "gemma3", "jamba", "qwen2vl")
-    }
+    return write_models(tmp_path_factory.mktemp("models"), ("llama", "gemma3", "jamba", "qwen2vl"))
 
 
 def table(path):

@@ -12,7 +12,7 @@ import soundfile
 from support.live_daemon import Live
 from support.media_files import image, pixels, sound
 from support.models import media_reference
-from support.models.tiny_kv_models import N_EMBD, write_model
+from support.models.tiny_kv_models import EXACT, N_EMBD, write_model
 from support.models.tiny_projectors import IMAGE, write_projector
 
 from llamad.flags.parse import parse
@@ -21,7 +21,6 @@ from llamad.media.reader import Limits, MediaReader, ProjectorError
 from llamad.models.projector import ProjectorFileError, with_projector
 
 LIMITS = Limits(pixels_max=1_000_000, seconds_max=10.0, tokens_max=1000, cache_bytes=1 << 20)
-EXACT = ("-fa", "off", "-ctk", "f32", "-ctv", "f32")
 # llama.cpp convolves in F16, and ARM64's instructions for that sum in F16, too. The rows are of the order of 1.
 ROWS_WITHIN = 1e-4 if platform.machine() == "x86_64" else 3e-2
 PICTURE = image(5, size=(IMAGE, IMAGE))

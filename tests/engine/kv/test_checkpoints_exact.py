@@ -4,24 +4,18 @@ each kind of memory, with two slots and the prompt cache."""
 
 import random
 
-import numpy as np
 import pytest
 from support.hosted_model import Hosted
-from support.models.tiny_kv_models import write_model
+from support.models.tiny_kv_models import EXACT, write_models
 
 BOS, END = 1, 2
 OPENING = [70, 71, 72]  # of an answer
 N_TURNS, N_ANSWER = 20, 12
-EXACT = ("-fa", "off", "-ctk", "f32", "-ctv", "f32")
 
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("models")
-    return {
-        kind: write_model(folder / f"{kind}.gguf", kind, np.float32)
-        for kind in ("llama", "gemma3", "mamba", "jamba")
-    }
+    return write_models(tmp_path_factory.mktemp("models"), ("llama", "gemma3", "mamba", "jamba"))
 
 
 def common(a, b):

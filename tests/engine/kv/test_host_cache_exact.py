@@ -1,9 +1,10 @@
 """The prompt cache over real memories: after a prompt has come back from host memory the next token's logits are, bit
 for bit, those without the detour. Tiny models of every kind of memory."""
 
+import numpy as np
 import pytest
 from support.hosted_model import Hosted
-from support.models.tiny_kv_models import KINDS, WINDOW, write_model
+from support.models.tiny_kv_models import KINDS, WINDOW, write_models
 
 FIRST = [1, *(3 + i * i % 97 for i in range(99))]
 OTHER = [1, *(3 + i * 7 % 89 for i in range(99))]
@@ -12,8 +13,7 @@ N = len(FIRST)
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("models")
-    return {kind: write_model(folder / f"{kind}.gguf", kind) for kind in KINDS}
+    return write_models(tmp_path_factory.mktemp("models"), KINDS, np.float16)
 
 
 def straight(model, *flags):

@@ -4,17 +4,15 @@ run alone."""
 import asyncio
 import struct
 
-import numpy as np
 import pytest
 from support.engine_harness import sampling
 from support.hosted_model import Hosted, Sink
-from support.models.tiny_kv_models import KINDS, write_model
+from support.models.tiny_kv_models import EXACT, KINDS, write_models
 
 from llamad.client.task import RequestContext, Task
 from llamad.options.table import Options
 
 # So that rounding, which depends on the shapes of the batches, changes no token.
-EXACT = ("-fa", "off", "-ctk", "f32", "-ctv", "f32")
 PROMPTS = [[1, *(3 + (i * i + 31 * k) % 97 for i in range(70))] for k in range(3)]
 N_PREDICT = 150
 EOS = 2
@@ -22,8 +20,7 @@ EOS = 2
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("models")
-    return {kind: write_model(folder / f"{kind}.gguf", kind, np.float32) for kind in KINDS}
+    return write_models(tmp_path_factory.mktemp("models"), KINDS)
 
 
 async def write(h, k):

@@ -8,7 +8,7 @@ from typing import Any
 import gguf
 import numpy as np
 import pytest
-from support.models.tiny_kv_models import N_EMBD, write_model
+from support.models.tiny_kv_models import EXACT, N_EMBD, write_model
 
 from llamad.engine.loading.embedding_context import Vectors
 from llamad.engine.loading.model import load
@@ -20,7 +20,6 @@ from llamad.protocol.model_info import Embeddings
 
 REFUSED = -101
 TOKENS = np.array([1, 40, 77, 9, 120, 33, 200, 5, 18, 64, 91, 250, 12], np.int32)
-EXACT = ("-fa", "off", "-ctk", "f32", "-ctv", "f32")
 
 
 @pytest.fixture(scope="module")

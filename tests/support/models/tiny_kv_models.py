@@ -3,6 +3,7 @@ tests of what becomes of it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +22,9 @@ N_EXPERTS = 2
 KINDS = ("llama", "gemma3", "mamba", "jamba", "qwen2vl")
 HYBRID_WINDOW = "lfm2"  # recurrent, and attends through a window
 SINKS = "gpt-oss"  # every second layer attends through a window, all of them with sinks
+
+# Flags with which the caches store exactly what is computed.
+EXACT = ("-fa", "off", "-ctk", "f32", "-ctv", "f32")
 
 
 def tokens_of(text: str) -> list[int]:
@@ -207,3 +211,10 @@ def write_model(
     maker.writer.write_tensors_to_file()
     maker.writer.close()
     return str(path)
+
+
+def write_models(
+    folder: Path, kinds: Iterable[str], matrix_type: type[np.floating] = np.float32
+) -> dict[str, str]:
+    """Write a model of each kind and return the paths."""
+    return {kind: write_model(folder / f"{kind}.gguf", kind, matrix_type) for kind in kinds}
