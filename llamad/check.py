@@ -20,7 +20,7 @@ from llamad import command_line
 from llamad.base import model_file
 from llamad.daemon import Daemon, StartError
 from llamad.engine.fit.measure import Device
-from llamad.engine.fit.usage import Use
+from llamad.engine.fit.usage import KINDS, Use
 from llamad.engine.survey import Alternative, Cache, Refusal, Survey
 from llamad.flags import engine_settings
 from llamad.flags.parse import FlagError
@@ -275,7 +275,7 @@ def _memory(report: Report) -> list[str]:
     if memory.devices:
         columns["together"] = memory.together
     rows = [["", *columns]]
-    for kind in Use.__struct_fields__:
+    for kind in KINDS:
         if getattr(memory.together, kind):
             rows.append([kind, *(_mib(getattr(use, kind)) for use in columns.values())])
     rows.append(["total", *(_mib(use.total) for use in columns.values())])

@@ -78,7 +78,7 @@ def row(model: str, words: str) -> str:
     figures = json.loads(done.stdout.splitlines()[-1])
     estimate, allocated = figures["estimate"], figures["allocated"]
     kinds = [f"{estimate[kind] / MIB:.1f} / {allocated[kind] / MIB:.1f}" for kind in KINDS]
-    beside = sum(estimate.values()) - sum(estimate[kind] for kind in KINDS)
+    beside = estimate["projector"] + estimate["adapters"]
     name = os.path.basename(model).removesuffix(".gguf")
     cells = [*kinds, f"{beside / MIB:.1f}", f"{figures['measured'] / MIB:.1f}"]
     return f"| {name} {words} | {figures['n_ctx']} | " + " | ".join(cells) + " |"

@@ -9,6 +9,9 @@
 
 #include <cstdint>
 #include <map>
+#include <string>
+#include <utility>
+#include <vector>
 
 // llama.cpp exports these without a public header.
 struct llama_memory_breakdown_data {
@@ -19,6 +22,7 @@ llama_get_memory_breakdown(const struct llama_context *ctx);
 int32_t llama_model_n_expert(const struct llama_model *model);
 int32_t llama_model_n_devices(const struct llama_model *model);
 ggml_backend_dev_t llama_model_get_device(const struct llama_model *model, int i);
+const std::vector<std::pair<std::string, ggml_tensor *>> &llama_internal_get_tensor_map(const llama_model *model);
 
 namespace {
 
@@ -31,6 +35,24 @@ ggml_backend_dev_t place_of(ggml_backend_dev_t device) {
 
 ggml_backend_dev_t place_of(ggml_backend_buffer_type_t type) {
     return ggml_backend_buft_is_host(type) ? nullptr : place_of(ggml_backend_buft_get_device(type));
+}
+
+// Returns the type of the buffers that are mapped files. ggml does not export it.
+ggml_backend_buffer_type_t mapped_type() {
+    alignas(64) static char bytes[64];
+    ggml_backend_buffer_t buffer = ggml_backend_cpu_buffer_from_ptr(bytes, sizeof bytes);
+    const ggml_backend_buffer_type_t type = ggml_backend_buffer_get_type(buffer);
+    ggml_backend_buffer_free(buffer);
+    return type;
+}
+
+// Returns the bytes of the tensors in mapped files. A mapped buffer reaches from its first tensor to its last one, and
+// between them lie all those that are elsewhere: on a device, or repacked for the CPU. Nothing reads their pages again.
+int64_t mapped_bytes(const llama_model *model, ggml_backend_buffer_type_t mapped) {
+    size_t n = 0;
+    for (const auto &[name, tensor] : llama_internal_get_tensor_map(model))
+        if (tensor->buffer && ggml_backend_buffer_get_type(tensor->buffer) == mapped) n += ggml_nbytes(tensor);
+    return static_cast<int64_t>(n);
 }
 
 int32_t write_uses(const Uses &uses, llamad_memory_use *out, int32_t n_max) {
@@ -52,9 +74,15 @@ extern "C" {
 int32_t llamad_context_memory(llamad_context *ctx, llamad_memory_use *out, int32_t n_max) {
     return guarded<int32_t>(-1, [&] {
         Uses uses;
-        for (const auto &[type, data] : llama_get_memory_breakdown(llamad_context_get(ctx))) {
-            llamad_memory_use &use = uses[place_of(type)];
-            use.weights += static_cast<int64_t>(data.model);
+        const llama_context *context = llamad_context_get(ctx);
+        const ggml_backend_buffer_type_t mapped = mapped_type();
+        for (const auto &[type, data] : llama_get_memory_breakdown(context)) {
+            const ggml_backend_dev_t place = place_of(type);
+            llamad_memory_use &use = uses[place];
+            const int64_t weights = type == mapped ? mapped_bytes(llama_get_model(context), mapped)
+                                                   : static_cast<int64_t>(data.model);
+            use.weights += weights;
+            if (!place && !ggml_backend_buft_is_host(type)) use.repacked += weights;
             use.cache += static_cast<int64_t>(data.context);
             use.compute += static_cast<int64_t>(data.compute);
         }

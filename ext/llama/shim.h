@@ -93,6 +93,7 @@ int32_t llamad_gguf_shape_of(const char *path, ggml_backend_dev_t device, llamad
 typedef struct llamad_memory_use {
     ggml_backend_dev_t device; /* NULL: host memory */
     int64_t weights, cache, compute;
+    int64_t repacked; /* the part of the weights in a layout of the CPU's own, which their file does not have */
 } llamad_memory_use;
 /* These return the number of entries, or -1. They write at most n_max of them. */
 int32_t llamad_context_memory(llamad_context *ctx, llamad_memory_use *uses, int32_t n_max);

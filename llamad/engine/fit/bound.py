@@ -22,6 +22,7 @@ MIB = 1 << 20
 STATE_BYTES = 2048
 # Hidden vectors that a graph holds at once for each token, including those of feed-forward layers and experts.
 HIDDEN_VECTORS = 96
+REPACKED_PART = 8  # AMX stores 38 bytes for 34 of a Q8_0; no other layout of a CPU adds more
 PROJECTOR_BYTES = 1 << 30  # compute buffers of a projector, in addition to its file
 INTEGERS = (4, 5)  # GGUF's uint32 and int32
 LAYERS_MAX = 4096
@@ -63,7 +64,12 @@ def bound(settings: ModelSettings) -> int:
     """Return an upper bound of the bytes that the model takes. Raises Malformed, OSError."""
     head = Head(settings.model)
     keys, heads = _numbers(head), [head, *(Head(path) for path in other_parts(settings.model, head))]
-    n_weights = sum(tensor_bytes(tensor) for one in heads for tensor in one.tensors.values())
+    tensors = {name: tensor_bytes(tensor) for one in heads for name, tensor in one.tensors.items()}
+    n_weights = sum(tensors.values())
+    if "output.weight" not in tensors:
+        n_weights += tensors.get("token_embd.weight", 0)  # repacked, the table is in memory twice
+    if settings.repack:
+        n_weights += n_weights // REPACKED_PART
     for one in heads:
         one.close()
     n_files = sum(os.path.getsize(path) for path in ([settings.mmproj] if settings.mmproj else ()))

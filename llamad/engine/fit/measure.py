@@ -76,7 +76,11 @@ def _read(uses: Any, n: int, kind: str = "") -> Usage:
         raise LoadError(f"llama.cpp cannot tell the memory that the model takes: {reason or n}")
     devices, host = dict[str, Use](), Use()
     for use in uses[0:n]:
-        figures = Use(**{kind: use.weights}) if kind else Use(use.weights, use.cache, use.compute)
+        figures = (
+            Use(**{kind: use.weights})
+            if kind
+            else Use(use.weights, use.cache, use.compute, repacked=use.repacked)
+        )
         if use.device == ffi.NULL:
             host += figures
         else:
@@ -90,12 +94,16 @@ def context_usage(context: Any) -> Usage:
     return _read(uses, lib.llamad_context_memory(context, uses, _DEVICES_MAX))
 
 
+def _without_weights(use: Use) -> Use:
+    return msgspec.structs.replace(use, weights=0, repacked=0)
+
+
 def loaded_usage(contexts: list[Any]) -> Usage:
     """Return the memory that a model and all of its contexts take. The model is counted once."""
     whole, *others = (context_usage(one) for one in contexts)
     for other in others:
-        devices = {name: msgspec.structs.replace(use, weights=0) for name, use in other.devices.items()}
-        whole += Usage(devices, msgspec.structs.replace(other.host, weights=0))
+        devices = {name: _without_weights(use) for name, use in other.devices.items()}
+        whole += Usage(devices, _without_weights(other.host))
     return whole
 
 

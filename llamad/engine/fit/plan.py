@@ -141,8 +141,12 @@ class Planner:
     def _need(self, settings: ModelSettings, choice: Choice) -> Need:
         usage = self._usage(settings, choice)
         uses = [usage.devices[device.name] for device in self._devices]
-        host = usage.host.resident if self._devices else usage.host.total
+        host = self._held(usage) if self._devices else usage.host.total
         return Need(tuple(use.total for use in uses), host, sum(use.weights for use in uses))
+
+    def _held(self, usage: Usage) -> int:
+        """Return the bytes of host memory that the model cannot do without, however slow it may get."""
+        return usage.host.resident if _is_mapped(self._settings) else usage.host.total
 
     def _machine(self, margin_part: float = 1.0, margin_min: int = 0) -> Machine:
         margins = [
@@ -245,12 +249,10 @@ class Planner:
         for device in self._devices:
             if usage.devices[device.name].total > device.free:
                 raise UnfitLoadError(self._refusal(usage, device.name, device.free, choice))
-        if usage.host.resident > host:
+        if self._held(usage) > host:
             raise UnfitLoadError(self._refusal(usage, "this machine", host, choice))
         if self._devices or usage.host.total <= host:
             return ("the model fits, but leaves less memory free than --fit-target requests",)
-        if not _is_mapped(self._settings):
-            raise UnfitLoadError(self._refusal(usage, "this machine", host, choice))
         return (
             f"the weights take {gib(usage.host.weights)} and {gib(host)} of memory are free: parts of them will be"
             " read from the file again and again, which is slow",

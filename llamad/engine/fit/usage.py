@@ -6,6 +6,8 @@ from collections.abc import Iterable
 
 import msgspec
 
+KINDS = ("weights", "cache", "compute", "projector", "adapters")  # they add up to the total
+
 
 class Use(msgspec.Struct, frozen=True):
     """The memory that a model takes of one device, or of the host."""
@@ -15,15 +17,16 @@ class Use(msgspec.Struct, frozen=True):
     compute: int = 0
     projector: int = 0
     adapters: int = 0
+    repacked: int = 0  # the part of the weights that is in a layout of the CPU's own, and not in the file
 
     @property
     def total(self) -> int:
-        return self.weights + self.resident
+        return sum(getattr(self, kind) for kind in KINDS)
 
     @property
     def resident(self) -> int:
-        """Return everything but the weights, which the system can read from their file again."""
-        return self.cache + self.compute + self.projector + self.adapters
+        """Return everything but the weights that the system can read from their file again, if that is mapped."""
+        return self.total - self.weights + self.repacked
 
     def __add__(self, other: Use) -> Use:
         return Use(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))

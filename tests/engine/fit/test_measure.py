@@ -8,12 +8,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import gguf
 import pytest
 from support.live_daemon import model_path
 from support.models import bert_reference, bert_weights
 from support.models.tiny_adapters import write_lora
 from support.models.tiny_kv_models import HYBRID_WINDOW, KINDS, N_EMBD, SINKS, write_model
 from support.models.tiny_projectors import write_projector
+
+from llamad._llama import ffi, lib
 
 MIB = 1 << 20
 
@@ -82,6 +85,26 @@ def test_a_real_model_and_its_quantized_cache():
         check(model_path(), *flags)["cache"] for flags in ((), ("-ctk", "q8_0", "-ctv", "q8_0", "-fa", "on"))
     )
     assert 0.5 < small / full < 0.6
+
+
+def is_repacked() -> bool:
+    """Return whether this CPU has a layout of its own for Q4_0: AMX, or llama.cpp's repacked one."""
+    features = ffi.string(lib.llama_print_system_info()).decode()
+    vectors = ("AMX_INT8", "AVX2", "DOTPROD", "RISCV_V")
+    return "REPACK = 1" in features and any(f"{name} = 1" in features for name in vectors)
+
+
+@pytest.mark.skipif(not is_repacked(), reason="this CPU has no layout of its own for Q4_0")
+@pytest.mark.parametrize("flags", [(), ("--no-mmap",), ("--no-repack",)], ids=" ".join)
+def test_repacked_weights_count_once(tmp_path, flags):
+    """The file is mapped as a whole, but nothing reads what was repacked from it."""
+    model = write_model(tmp_path / "model.gguf", "llama", gguf.GGMLQuantizationType.Q4_0)
+    estimate, allocated, limit = measured(model, "-c", "256", *flags)
+    for kind in ("weights", "repacked"):
+        assert estimate[kind] == pytest.approx(allocated[kind], rel=0.02), kind
+    share = estimate["repacked"] / estimate["weights"]
+    assert share == 0 if "--no-repack" in flags else 0.5 < share < 1
+    assert sum(allocated[kind] for kind in ("weights", "cache", "compute")) <= limit
 
 
 def test_models_without_a_cache():

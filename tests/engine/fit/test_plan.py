@@ -100,10 +100,22 @@ def test_the_margin_and_the_smallest_context_are_flags(long, host):
 
 def test_weights_that_do_not_fit_are_mapped_with_a_warning(host):
     host(60 * MIB)
-    plan = planned("-fitt", "0", "-fitc", "512", "-b", "64", "-ub", "16", model=model_path())
+    flags = ("-fitt", "0", "-fitc", "512", "-b", "64", "-ub", "16", "--no-repack")
+    plan = planned(*flags, model=model_path())
     assert "read from the file again" in plan.warnings[0]
     with pytest.raises(UnfitLoadError, match="weights"):
-        planned("-fitt", "0", "-fitc", "512", "-b", "64", "-ub", "16", "--no-mmap", model=model_path())
+        planned(*flags, "--no-mmap", model=model_path())
+
+
+def test_repacked_weights_that_do_not_fit_are_refused(host, monkeypatch):
+    """The system cannot read them from the file again."""
+    use = Use(weights=92 * MIB, cache=10 * MIB, repacked=80 * MIB)
+    monkeypatch.setattr(Measurer, "usage", lambda *_: Usage({}, use))
+    host(95 * MIB)
+    assert "read from the file again" in planned("-fitt", "0", "-c", "512", model=model_path()).warnings[0]
+    host(85 * MIB)
+    with pytest.raises(UnfitLoadError, match="weights"):
+        planned("-fitt", "0", "-c", "512", model=model_path())
 
 
 def test_the_next_start_chooses_alike_without_measuring(long, host, tmp_path, monkeypatch):

@@ -47,8 +47,11 @@ class Weights:
 SENSITIVE = Weights(embedding=0.2, attention=3.0, mixed=4.0, slowest=1 / 400, is_tied=False)
 
 
+MatrixType = type[np.floating] | gguf.GGMLQuantizationType
+
+
 class _Maker:
-    def __init__(self, path: Path, kind: str, matrix_type: type[np.floating], weights: Weights) -> None:
+    def __init__(self, path: Path, kind: str, matrix_type: MatrixType, weights: Weights) -> None:
         self.matrix_type = matrix_type
         self.weights = weights
         self.writer = gguf.GGUFWriter(path, kind)
@@ -56,11 +59,18 @@ class _Maker:
 
     def matrix(self, name: str, rows: int, columns: int, scale: float = 1.0) -> None:
         values = self.random.standard_normal((rows, columns), dtype=np.float32) * scale / np.sqrt(columns)
-        self.writer.add_tensor(name, values.astype(self.matrix_type))
+        self._add(name, values)
 
     def matrices(self, name: str, n: int, rows: int, columns: int) -> None:
         values = self.random.standard_normal((n, rows, columns), dtype=np.float32) / np.sqrt(columns)
-        self.writer.add_tensor(name, values.astype(self.matrix_type))
+        self._add(name, values)
+
+    def _add(self, name: str, values: np.ndarray) -> None:
+        kind = self.matrix_type
+        if isinstance(kind, gguf.GGMLQuantizationType):
+            self.writer.add_tensor(name, gguf.quantize(values, kind), raw_dtype=kind)
+        else:
+            self.writer.add_tensor(name, values.astype(kind))
 
     def vector(self, name: str, values: np.ndarray) -> None:
         self.writer.add_tensor(name, values.astype(np.float32))
@@ -192,7 +202,7 @@ def _layer(maker: _Maker, kind: str, i: int) -> None:
 def write_model(
     path: Path,
     kind: str,
-    matrix_type: type[np.floating] = np.float16,
+    matrix_type: MatrixType = np.float16,
     window: int = WINDOW,
     weights: Weights = Weights(),
 ) -> str:
