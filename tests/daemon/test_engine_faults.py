@@ -21,13 +21,22 @@ from support.live_daemon import WAIT_SECONDS, Live, engines, until
 FLAGS = ("-np", "2", "-c", "1024", "--slots", "--metrics", "--sessions-max-bytes", "64M")
 
 
+N_PREDICT = 60_000  # a stream that lasts for seconds on any machine, and fits into a slot
+
+
 class Stream:
     """A stream in the background: `events` are its data, `ended` when it is over."""
 
     def __init__(self, server: Live, **body: Any) -> None:
         self.events: list[Any] = []
         self.ended = threading.Event()
-        body = {"prompt": "Once upon a time", "n_predict": 900, "stream": True, "ignore_eos": True, **body}
+        body = {
+            "prompt": "Once upon a time",
+            "n_predict": N_PREDICT,
+            "stream": True,
+            "ignore_eos": True,
+            **body,
+        }
         self._socket = server.client.open_stream(body)
         threading.Thread(target=self._read, daemon=True).start()
 

@@ -9,8 +9,8 @@ from support.fake_daemon import Faked
 from llamad.api.service.served_model import CHAT_INLINE_MAX
 from llamad.engine.testing.fake import Fake
 
-# The bound is generous, as tests share their machine: on the event loop this took seconds.
-DELAY_MAX = 1.0
+# If the event loop ran the template, one request would wait for all of it, and at most one more would be served before.
+SERVED_MIN = 10
 # Slow, or large for a moment, if the user asks for it.
 TEMPLATE = (
     "{% if messages[0].content == 'slow' %}"
@@ -47,14 +47,15 @@ def test_others_are_served_while_a_template_runs(server, path):
     answers = []
     thread = threading.Thread(target=lambda: answers.append(server.client.post(path, body)))
     thread.start()
-    slowest = 0.0
+    waits = []
     while thread.is_alive():
         t_start = time.monotonic()
         assert server.client.get("/health").status == 200
-        slowest = max(slowest, time.monotonic() - t_start)
+        waits.append(time.monotonic() - t_start)
     thread.join()
     assert answers[0].status == 200, answers[0].body
-    assert slowest < DELAY_MAX
+    assert len(waits) >= SERVED_MIN
+    assert max(waits) < sum(waits) / 2  # on a busy machine the template takes longer, too
 
 
 def test_a_slow_prompt_is_the_same_and_quick_ones_stay_on_the_event_loop(server):

@@ -269,12 +269,15 @@ def test_response_fields_select_and_unnest(client):
 
 
 def test_t_max_predict_ms_stops_after_a_new_line(client):
-    result = client.complete(
-        "List:\n1.\n2.\n3.\n", n_predict=400, t_max_predict_ms=1, temperature=0, ignore_eos=True
-    )
+    """The grammar writes lines, or one line that does not end."""
+    limits = {"n_predict": 400, "t_max_predict_ms": 1}
+    result = client.complete(PROMPT, grammar=r'root ::= ([a-z] [a-z] "\n")*', ignore_eos=True, **limits)
     assert result["stop_type"] == "limit"
     assert result["tokens_predicted"] < 400
+    assert result["content"].endswith("\n")
     assert result["has_new_line"] is True
+    result = client.complete(PROMPT, grammar="root ::= [a-z]*", ignore_eos=True, **limits)
+    assert (result["tokens_predicted"], result["has_new_line"]) == (400, False)
 
 
 def test_a_full_context_shifts_and_says_so(tiny_client):
