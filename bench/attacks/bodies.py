@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import json
 import struct
 import zlib
@@ -49,21 +50,21 @@ def _queued_grammar(address: Address, i: int) -> None:
     post(address, "/completion", body_of(prompt="x", n_predict=64, grammar="root ::= " + words))
 
 
+def _chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+@functools.cache
+def _pixels() -> bytes:
+    """Return the pixels of a PNG. They are compressed once: the attackers must not need more time than llamad."""
+    return _chunk(b"IDAT", zlib.compress(bytes(1 + 3 * IMAGE_SIDE) * IMAGE_SIDE, 1))
+
+
 def _png(i: int) -> str:
-    """Return a PNG of one colour with 16 million pixels in about 50 KB, another one for each number."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
+    """Return a black PNG of 16 million pixels in about 200 KB, another file for each number."""
     head = struct.pack(">IIBBBBB", IMAGE_SIDE, IMAGE_SIDE, 8, 2, 0, 0, 0)
-    rows = (b"\0" + bytes((i & 255, i >> 8 & 255, i >> 16 & 255)) * IMAGE_SIDE) * IMAGE_SIDE
-    png = (
-        b"\x89PNG\r\n\x1a\n"
-        + chunk(b"IHDR", head)
-        + chunk(b"IDAT", zlib.compress(rows, 1))
-        + chunk(b"IEND", b"")
-    )
-    return "data:image/png;base64," + base64.b64encode(png).decode()
+    chunks = _chunk(b"IHDR", head) + _chunk(b"tEXt", b"Comment\0%d" % i) + _pixels() + _chunk(b"IEND", b"")
+    return "data:image/png;base64," + base64.b64encode(b"\x89PNG\r\n\x1a\n" + chunks).decode()
 
 
 def _image(address: Address, i: int) -> None:
