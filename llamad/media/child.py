@@ -39,6 +39,7 @@ OWN_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1"}
 # Warnings that were already logged: every process of a kind has the same ones.
 _warned: set[str] = set()
 WARNINGS_MAX = 8
+REAP_SECONDS = 0.005  # between two looks at a process that was killed
 
 
 class ChildError(Exception):
@@ -79,8 +80,10 @@ class Child:
                 raise
             except OSError as error:
                 has_reason = self._socket is not None and error.errno is None and str(error) != ENDED
-                reason = str(error) if has_reason else self._ending() or str(error)
-                self.close()
+                try:
+                    reason = str(error) if has_reason else await self._ending() or str(error)
+                finally:
+                    self.close()
                 raise ChildError(reason) from None
 
     async def _started(self) -> socket.socket:
@@ -181,15 +184,13 @@ class Child:
             os.close(self._log_fd)
             self._log_fd = -1
 
-    def _ending(self) -> str:
+    async def _ending(self) -> str:
         """Return why the process ended, or "" if there is none."""
         if self._log_fd >= 0:
             self._on_log()
         if not self._pid:
             return ""
-        os.kill(self._pid, signal.SIGKILL)  # it has closed its socket, so it ends anyway
-        _, status = os.waitpid(self._pid, 0)
-        self._pid = 0
+        status = await self._kill()  # it has closed its socket, so it ends anyway
         if os.WIFSIGNALED(status):
             return f"it crashed ({signal.Signals(os.WTERMSIG(status)).name})"
         return f"it exited with status {os.WEXITSTATUS(status)}: {self._last_line or 'it said nothing'}"
@@ -201,6 +202,22 @@ class Child:
             self._socket = None
         self._close_log()
         if self._pid:
-            os.kill(self._pid, signal.SIGKILL)
-            os.waitpid(self._pid, 0)
-            self._pid = 0
+            self._kill()
+
+    def _kill(self) -> asyncio.Future[int]:
+        """Kill the process and return its status once it has ended. A process with a large image takes long to end,
+        and the event loop must not wait for it."""
+        pid, self._pid = self._pid, 0
+        os.kill(pid, signal.SIGKILL)
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[int] = loop.create_future()
+
+        def reap() -> None:
+            n, status = os.waitpid(pid, os.WNOHANG)
+            if not n:
+                loop.call_later(REAP_SECONDS, reap)
+            elif not ended.done():
+                ended.set_result(status)
+
+        reap()
+        return ended

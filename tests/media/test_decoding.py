@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from support.media_files import image, pixels, sound
 
+from llamad.media.child import Child
 from llamad.media.decoders import Decoders
 from llamad.media.messages import Decode, Pixels, Refused, Samples
 
@@ -192,3 +193,31 @@ def test_a_decoder_knows_no_secrets_and_has_limits(made):
     with open(f"/proc/{pid}/status", encoding="utf-8") as status:
         states = dict(line.split(":\t", 1) for line in status.read().splitlines())
     assert (states["NoNewPrivs"], states["Seccomp"], states["Threads"]) == ("1", "2", "1")
+    assert os.getpriority(os.PRIO_PROCESS, pid) > os.getpriority(os.PRIO_PROCESS, 0)
+
+
+def test_the_event_loop_does_not_wait_for_a_killed_process(monkeypatch):
+    """A process with a large image took up to 0.2 s to end on a busy machine."""
+    looks = []
+
+    def waitpid(pid, options):
+        assert options == os.WNOHANG
+        looks.append(pid)
+        return (0, 0) if len(looks) < 5 else (pid, 0)
+
+    async def close_and_start():
+        child = Child("llamad.media.decoder")
+        await child.start(30)
+        pid = child._pid
+        monkeypatch.setattr(os, "waitpid", waitpid)
+        child.close()
+        n_at_once = len(looks)
+        await child.start(30)  # another process serves meanwhile
+        while len(looks) < 5:
+            await asyncio.sleep(0.01)
+        monkeypatch.undo()
+        os.waitpid(pid, 0)
+        child.close()
+        return n_at_once
+
+    assert asyncio.run(close_and_start()) == 1

@@ -22,6 +22,7 @@ from llamad.media.messages import PACKET_MAX, SOCKET_FD, WARNING, Decode, Decode
 # Address space in addition to that of the libraries: for a file, its pixels, and one or two copies of them.
 MEMORY_BYTES = 1 << 30
 DESCRIPTORS_MAX = 16
+NICE = 10  # generating tokens has priority over decoding files
 
 
 def limit() -> None:
@@ -51,6 +52,7 @@ def decode(request: Decode, data: bytes) -> tuple[Decoded, bytes]:
 
 
 def main() -> int:
+    os.nice(NICE)
     for number in (signal.SIGINT, signal.SIGUSR1):  # these are meant for the front
         signal.signal(number, signal.SIG_IGN)
     front = socket.socket(fileno=SOCKET_FD)
