@@ -78,7 +78,8 @@ def _chat(draw: random.Random) -> str:
 
 
 def _prose(draw: random.Random) -> str:
-    return f"Write a long story about a {draw.choice(['sailor', 'baker', 'clock', 'lighthouse'])} in {draw.randrange(1500, 1900)}."
+    hero = draw.choice(["sailor", "baker", "clock", "lighthouse"])
+    return f"Write a long story about a {hero} in {draw.randrange(1500, 1900)}."
 
 
 def _random(draw: random.Random) -> str:

@@ -23,9 +23,9 @@ llamad.client llamad.engine llamad.engine.testing
 llamad.engine.prefix
 llamad.engine.state
 llamad.engine.fit
-llamad.engine.scheduler llamad.engine.threads llamad.engine.loading
+llamad.engine.scheduler llamad.engine.threads llamad.engine.loading llamad.engine.drafts
 llamad.engine.kv
-llamad.engine.sampler llamad.engine.drafts
+llamad.engine.sampler
 llamad.engine.costs
 llamad.http.files llamad.logs
 llamad.grammar llamad.ses1 llamad.http llamad.chat

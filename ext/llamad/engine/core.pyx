@@ -6,8 +6,7 @@ from libc.string cimport memset
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 
-from llamad.engine.drafts.drafting cimport drafts_free, drafts_init
-from llamad.engine.drafts.drafts cimport Drafter
+from llamad.engine.drafts.drafts cimport Drafter, drafts_free, drafts_init
 from llamad.engine.kv.host_cache cimport cache_free, cache_init
 from llamad.engine.threads.grammar_pool cimport grammar_pool_start, grammar_pool_stop
 from llamad.engine.threads.logits_arrival cimport arrival_free, arrival_init

@@ -11,7 +11,7 @@ from llamad.engine.prefix.checkpointing cimport checkpointing_run
 from llamad.engine.context_shift cimport context_make_room
 from llamad.engine.costs.scheduler cimport GATHER_SLEEP_MS, GATHER_SPIN_US
 from llamad.engine.decode_faults cimport faults_adapters, faults_decode, faults_isolate, faults_media, faults_passed
-from llamad.engine.drafts.drafting cimport drafts_plan, drafts_take, drafts_take_deferred
+from llamad.engine.draft_step cimport draft_step_plan, draft_step_take, draft_step_take_deferred
 from llamad.engine.events cimport emit_failed, emit_step, emit_wake, finish_failed
 from llamad.engine.kv.slots cimport Slot, slot_advance
 from llamad.engine.kv.task_queue cimport Task, queue_add, queue_find, task_close, task_has_rows, task_open
@@ -256,7 +256,7 @@ cdef void _step(State *state) noexcept nogil:
     sample_us = now_us() - t_sample
     for i in range(state.n_outputs):
         slot = sample_step_next(state, i, &sample_us)
-        drafts_take(state, slot, t_sample + sample_us)
+        draft_step_take(state, slot, t_sample + sample_us)
     sample_step_end(state)
     t_end = now_us()
     state.stats.n_steps += 1
@@ -283,7 +283,7 @@ cdef void engine_run(State *state) noexcept nogil:
             break
         now = now_us()
         admission_expire(state, now)
-        drafts_take_deferred(state, now)
+        draft_step_take_deferred(state, now)
         n_put_off = actions_run(state)
         suspension_run(state)
         admission_run(state, 1)
@@ -293,7 +293,7 @@ cdef void engine_run(State *state) noexcept nogil:
         checkpointing_run(state)
         turns_choose(&state.plan.turns, &state.slots, now)
         faults_isolate(state)
-        drafts_plan(state)
+        draft_step_plan(state)
         batch_fill(&state.plan, &state.slots)
         state.plan.plan_us = now_us() - now
         state.stats.plan_us += state.plan.plan_us

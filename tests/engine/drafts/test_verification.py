@@ -19,8 +19,12 @@ LETTERS = 'root ::= ("a" | "b" | "c" | [d-z] | " " | [A-Z])* "."'
 SAMPLERS = {
     "greedy": GREEDY,
     "temperature": sampling(["temperature"], temperature=0.7, seed=5),
-    "usual": sampling(["top_k", "top_p", "min_p", "temperature"], top_k=20, top_p=0.9, temperature=0.4, seed=6),
-    "penalties": sampling(["penalties", "temperature"], repeat_penalty=1.3, frequency_penalty=0.2, temperature=0.5),
+    "usual": sampling(
+        ["top_k", "top_p", "min_p", "temperature"], top_k=20, top_p=0.9, temperature=0.4, seed=6
+    ),
+    "penalties": sampling(
+        ["penalties", "temperature"], repeat_penalty=1.3, frequency_penalty=0.2, temperature=0.5
+    ),
     "dry": sampling(["dry", "temperature"], dry_multiplier=0.8, temperature=0.3, seed=8),
     "xtc": sampling(["xtc", "temperature"], xtc_probability=0.5, temperature=0.6, seed=9),
     "adaptive": sampling(["adaptive_p"], adaptive_target=0.6, seed=10),
@@ -36,7 +40,9 @@ MEMORIES = {
 
 def outcome(h, task):
     end = h.end(task)
-    seen = [getattr(end, name, None) for name in ("n_decoded", "stop_type", "stop_word", "truncated", "failure")]
+    seen = [
+        getattr(end, name, None) for name in ("n_decoded", "stop_type", "stop_word", "truncated", "failure")
+    ]
     return h.text(task), h.tokens(task), h.probs(task), seen
 
 
@@ -94,7 +100,9 @@ TASKS = st.fixed_dictionaries(
     grammar_work=st.sampled_from([0, 1 << 40]),
     seed=st.integers(1, 1000),
 )
-def test_text_probabilities_and_ends_are_those_of_plain_decoding(tasks, share, n_fixed, memory, grammar_work, seed):
+def test_text_probabilities_and_ends_are_those_of_plain_decoding(
+    tasks, share, n_fixed, memory, grammar_work, seed
+):
     plain, _ = run(tasks, memory=memory, grammar_work=grammar_work)
     drafted, _ = run(tasks, share=share, n_fixed=n_fixed, memory=memory, grammar_work=grammar_work, seed=seed)
     assert drafted == plain

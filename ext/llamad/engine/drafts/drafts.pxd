@@ -1,4 +1,4 @@
-# What drafting keeps between steps. Only data: drafting.pyx owns it.
+# What drafting keeps between steps.
 from libc.stdint cimport int32_t, uint64_t
 
 from llamad.engine.drafts.widths cimport Clocks, Widths
@@ -27,3 +27,6 @@ ctypedef struct Drafts:
     Widths widths
     Clocks *clocks           # one for each slot
     uint64_t *tasks          # the task that each clock belongs to
+
+cdef int drafts_init(Drafts *drafts, int32_t n_slots, int32_t n_rows_more, int32_t has_device) noexcept nogil
+cdef void drafts_free(Drafts *drafts) noexcept nogil

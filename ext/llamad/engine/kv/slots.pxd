@@ -84,7 +84,7 @@ ctypedef struct Slot:
     int32_t sampled          # the token from a sampler thread; negative: a Sampled or the sampler's code
     int32_t samples[DRAFT_MAX + 1]  # the tokens of this step; more than one if the draft was right
     int32_t n_samples
-    int32_t draft[DRAFT_MAX]  # a guess at the tokens after next_token (drafts/drafting.pyx)
+    int32_t draft[DRAFT_MAX]  # a guess at the tokens after next_token (draft_step.pyx)
     int32_t n_guessed        # how many of them a drafter gave; those after them only fill up the batch
     int32_t n_draft          # how many of those are verified in this step
     int32_t n_drafted        # guessed tokens that were verified for its task

@@ -8,36 +8,17 @@
 # All decoding slots have drafts of the same length, filled up with tokens that nobody looks at: if each slot has its own
 # stream, llama.cpp would make several graphs of different lengths.
 from libc.stdint cimport int32_t, int64_t, uint64_t
-from libc.stdlib cimport calloc, free
-from libc.string cimport memset
 
 from llamad.base.system cimport load_int, now_us
+from llamad.engine.drafts.drafts cimport Drafts
 from llamad.engine.drafts.widths cimport (
-    WIDTHS, Clocks, clocks_clear, clocks_draft, clocks_token, clocks_tokens, widths_choose, widths_init, widths_learn,
-    widths_planned,
+    WIDTHS, Clocks, clocks_clear, clocks_draft, clocks_token, clocks_tokens, widths_choose, widths_learn, widths_planned,
 )
 from llamad.engine.events cimport take_token
 from llamad.engine.kv.cells cimport cells_fit
 from llamad.engine.kv.slots cimport DRAFT_MAX, SLOT_DECODING, SLOT_PREFILLING, Slot, slot_advance
 from llamad.engine.state.engine_state cimport State
 from llamad.engine.threads.grammar_pool cimport grammar_pool_next
-
-
-cdef int drafts_init(Drafts *drafts, int32_t n_slots, int32_t n_rows_more, int32_t has_device) noexcept nogil:
-    """Return 0, or -1 if memory ran out. Nothing is drafted until there is a drafter."""
-    memset(drafts, 0, sizeof(Drafts))
-    drafts.n_fixed = -1
-    drafts.n_rows_more = n_rows_more
-    widths_init(&drafts.widths, has_device)
-    drafts.clocks = <Clocks *>calloc(<size_t>n_slots, sizeof(Clocks))
-    drafts.tasks = <uint64_t *>calloc(<size_t>n_slots, sizeof(uint64_t))
-    return 0 if drafts.clocks != NULL and drafts.tasks != NULL else -1
-
-
-cdef void drafts_free(Drafts *drafts) noexcept nogil:
-    free(drafts.clocks)
-    free(drafts.tasks)
-    memset(drafts, 0, sizeof(Drafts))
 
 
 # --- before a step ------------------------------------------------------------------------------------------------
@@ -84,7 +65,7 @@ cdef int32_t _choose(State *state, int32_t n_slots, int32_t n_longest) noexcept 
     return n if state.plan.has_device else min(n, n_longest)
 
 
-cdef void drafts_plan(State *state) noexcept nogil:
+cdef void draft_step_plan(State *state) noexcept nogil:
     """Choose how many tokens the next step verifies. Call before the batch is filled."""
     cdef Drafts *drafts = &state.drafts
     cdef Slot *slot
@@ -134,7 +115,7 @@ cdef void _guess(State *state, Slot *slot, int32_t token) noexcept nogil:
         slot.n_guessed = 0
 
 
-cdef void drafts_take(State *state, Slot *slot, int64_t now) noexcept nogil:
+cdef void draft_step_take(State *state, Slot *slot, int64_t now) noexcept nogil:
     """Take the tokens that were sampled for the slot in this step, and remove what was drafted wrongly."""
     cdef int32_t i, n = slot.n_samples, is_deferred = slot.deferral != 0
     cdef int32_t pos_end = slot.n_pos + state.plan.n_draft
@@ -159,7 +140,7 @@ cdef void drafts_take(State *state, Slot *slot, int64_t now) noexcept nogil:
         state.table.seq_rm(state.ctx, slot.id, slot.n_pos, -1)
 
 
-cdef void drafts_take_deferred(State *state, int64_t now) noexcept nogil:
+cdef void draft_step_take_deferred(State *state, int64_t now) noexcept nogil:
     """Take the tokens that grammar threads have sampled since the last turn."""
     cdef Slot *slot = grammar_pool_next(state.grammar_pool, &state.slots)
     cdef int32_t token
