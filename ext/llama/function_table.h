@@ -12,10 +12,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define LLAMAD_TABLE_VERSION 10
+#define LLAMAD_TABLE_VERSION 11
 
 /* decode(): llama.cpp's own codes are 0 (done), 1 (no room), 2 (aborted) and negative ones. */
 #define LLAMAD_E_THROWN (-1000) /* a C++ exception was caught; llamad_last_error() has its text */
+
+/* Flags of states. Their numbers are llama.cpp's. */
+#define LLAMAD_STATE_PARTIAL 1   /* only what cannot be truncated: a recurrent state or a sliding window */
+#define LLAMAD_STATE_ON_DEVICE 2 /* the data stays on the devices; the bytes only describe it */
 
 /* tokenize() returns these when it gave up a text. No token count comes near them. */
 #define LLAMAD_TOKENIZE_STOPPED (INT32_MIN + 1)
@@ -143,12 +147,17 @@ typedef struct llamad_table {
     int32_t (*can_shift)(void *ctx);
     /* A sequence as bytes. Work that seq_cp and seq_add left for the next decode must be flushed before. state_get
      * returns the bytes written, or 0 on an error. state_set returns the bytes read, or 0 on an error; then the
-     * sequence may hold anything and must be removed. `partial` saves only what cannot be truncated: a recurrent state
-     * or a sliding window. It is restored into a sequence whose first tokens are still those of the state, and a seq_rm
-     * of everything after them must follow. */
-    size_t (*state_size)(void *ctx, int32_t seq, int32_t partial);
-    size_t (*state_get)(void *ctx, int32_t seq, uint8_t *data, size_t n, int32_t partial);
-    size_t (*state_set)(void *ctx, int32_t seq, const uint8_t *data, size_t n, int32_t partial);
+     * sequence may hold anything and must be removed. A partial state is restored into a sequence whose first tokens are
+     * still those of the state, and a seq_rm of everything after them must follow.
+     *
+     * On the devices the context has one state of each sequence: the last one that was saved with that flag. Any
+     * sequence can be restored from it, but an earlier state of the same sequence aborts the process. So does a lack of
+     * memory, and a memory with quantized rows (kv/device_copies.pyx). */
+    size_t (*state_size)(void *ctx, int32_t seq, int32_t flags);
+    size_t (*state_get)(void *ctx, int32_t seq, uint8_t *data, size_t n, int32_t flags);
+    size_t (*state_set)(void *ctx, int32_t seq, const uint8_t *data, size_t n, int32_t flags);
+    /* Returns the bytes that can be allocated at once on the model's fullest device. It may take a millisecond. */
+    int64_t (*device_free)(void *ctx);
     /* Locks pages that state_set will read, because a device reads locked pages faster. Returns 1, or 0 if they cannot
      * be locked. Nothing may write to them until they are unlocked, and they must be unlocked before they are freed. */
     int32_t (*lock_pages)(void *ctx, uint8_t *data, size_t n);

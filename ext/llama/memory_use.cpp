@@ -7,6 +7,7 @@
 #include "mtmd.h"
 #include "shim.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -67,6 +68,13 @@ int32_t write_uses(const Uses &uses, llamad_memory_use *out, int32_t n_max) {
     return n;
 }
 
+std::vector<ggml_backend_dev_t> devices_of(const llama_model *model) {
+    std::vector<ggml_backend_dev_t> devices;
+    for (int32_t i = 0; i < llama_model_n_devices(model); i++) devices.push_back(llama_model_get_device(model, i));
+    if (devices.empty()) devices.push_back(ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU));
+    return devices;
+}
+
 } // namespace
 
 extern "C" {
@@ -112,6 +120,27 @@ int32_t llamad_model_devices(const struct llama_model *model, ggml_backend_dev_t
         const int32_t n = llama_model_n_devices(model);
         for (int32_t i = 0; i < n && i < n_max; i++) devices[i] = llama_model_get_device(model, i);
         return n;
+    });
+}
+
+int64_t llamad_model_free(const struct llama_model *model) {
+    return guarded<int64_t>(0, [&] {
+        size_t least = INT64_MAX;
+        for (ggml_backend_dev_t device : devices_of(model)) {
+            size_t free = 0, total = 0;
+            ggml_backend_dev_memory(device, &free, &total);
+            least = std::min({least, free, ggml_backend_buft_get_max_size(ggml_backend_dev_buffer_type(device))});
+        }
+        return static_cast<int64_t>(least);
+    });
+}
+
+int64_t llamad_model_alignment(const struct llama_model *model) {
+    return guarded<int64_t>(0, [&] {
+        size_t largest = 1;
+        for (ggml_backend_dev_t device : devices_of(model))
+            largest = std::max(largest, ggml_backend_buft_get_alignment(ggml_backend_dev_buffer_type(device)));
+        return static_cast<int64_t>(largest);
     });
 }
 

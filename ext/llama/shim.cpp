@@ -136,21 +136,26 @@ int32_t table_seq_pos_min(void *ctx, int32_t seq) {
 
 int32_t table_can_shift(void *ctx) { return llamad_can_shift(static_cast<llamad_context *>(ctx)); }
 
-llama_state_seq_flags flags_of(int32_t partial) { return partial ? LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY : 0; }
+static_assert(LLAMAD_STATE_PARTIAL == LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY);
+static_assert(LLAMAD_STATE_ON_DEVICE == LLAMA_STATE_SEQ_FLAGS_ON_DEVICE);
 
-size_t table_state_size(void *ctx, int32_t seq, int32_t partial) {
-    return guarded<size_t>(0, [&] { return llama_state_seq_get_size_ext(context_of(ctx), seq, flags_of(partial)); });
+llama_state_seq_flags flags_of(int32_t flags) { return static_cast<llama_state_seq_flags>(flags); }
+
+size_t table_state_size(void *ctx, int32_t seq, int32_t flags) {
+    return guarded<size_t>(0, [&] { return llama_state_seq_get_size_ext(context_of(ctx), seq, flags_of(flags)); });
 }
 
-size_t table_state_get(void *ctx, int32_t seq, uint8_t *data, size_t n, int32_t partial) {
+size_t table_state_get(void *ctx, int32_t seq, uint8_t *data, size_t n, int32_t flags) {
     return guarded<size_t>(
-        0, [&] { return llama_state_seq_get_data_ext(context_of(ctx), data, n, seq, flags_of(partial)); });
+        0, [&] { return llama_state_seq_get_data_ext(context_of(ctx), data, n, seq, flags_of(flags)); });
 }
 
-size_t table_state_set(void *ctx, int32_t seq, const uint8_t *data, size_t n, int32_t partial) {
+size_t table_state_set(void *ctx, int32_t seq, const uint8_t *data, size_t n, int32_t flags) {
     return guarded<size_t>(
-        0, [&] { return llama_state_seq_set_data_ext(context_of(ctx), data, n, seq, flags_of(partial)); });
+        0, [&] { return llama_state_seq_set_data_ext(context_of(ctx), data, n, seq, flags_of(flags)); });
 }
+
+int64_t table_device_free(void *ctx) { return llamad_model_free(static_cast<llamad_context *>(ctx)->model); }
 
 int32_t table_tokenize(const void *vocab, const char *text, int32_t n_text, int32_t *tokens, int32_t n_max,
                        int32_t add_special, int32_t parse_special, const llamad_tokenize_limits *limits) {
@@ -284,13 +289,13 @@ void table_order(const float *scores, int32_t *order, int32_t n) {
 }
 
 const llamad_table table = {
-    LLAMAD_TABLE_VERSION, sizeof(llamad_table), table_decode,        table_decode_rows,   table_logits,
-    table_rows,           table_rebuild,        table_set_adapters,  table_close_adapter, table_seq_rm,
-    table_seq_add,        table_seq_div,        table_seq_cp,        table_seq_pos_min,   table_can_shift,
-    table_state_size,     table_state_get,      table_state_set,     table_lock_pages,    table_unlock_pages,
-    table_tokenize,       table_piece,          table_detokenize,    table_is_eog,        table_sampler_open,
-    table_sampler_accept, table_sampler_sample, table_sampler_close, table_sort,          table_sort_front,
-    table_order,
+    LLAMAD_TABLE_VERSION, sizeof(llamad_table), table_decode,         table_decode_rows,   table_logits,
+    table_rows,           table_rebuild,        table_set_adapters,   table_close_adapter, table_seq_rm,
+    table_seq_add,        table_seq_div,        table_seq_cp,         table_seq_pos_min,   table_can_shift,
+    table_state_size,     table_state_get,      table_state_set,      table_device_free,   table_lock_pages,
+    table_unlock_pages,   table_tokenize,       table_piece,          table_detokenize,    table_is_eog,
+    table_sampler_open,   table_sampler_accept, table_sampler_sample, table_sampler_close, table_sort,
+    table_sort_front,     table_order,
 };
 
 // The CPU backend may be a shared library of its own, so its functions are looked up in the registry.

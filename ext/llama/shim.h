@@ -101,6 +101,10 @@ int32_t llamad_projector_memory(const char *path, const llamad_media_params *par
                                 int32_t n_max);
 int32_t llamad_model_devices(const struct llama_model *model, ggml_backend_dev_t *devices, int32_t n_max);
 int32_t llamad_model_n_expert(const struct llama_model *model);
+/* Return the bytes that can be allocated at once on the fullest of the model's devices, and the largest alignment of
+ * their buffers. Without devices that is the CPU's. */
+int64_t llamad_model_free(const struct llama_model *model);
+int64_t llamad_model_alignment(const struct llama_model *model);
 
 /* Adds the devices of an RPC worker to this process (rpc.cpp). Returns their number, or -1 if llama.cpp was built
  * without RPC or threw. llama.cpp aborts if there is no worker at the endpoint. */

@@ -1,10 +1,12 @@
 # The table of function pointers for Cython. Declarations only; ext/llama/function_table.h describes each function.
-from libc.stdint cimport int8_t, int32_t, uint8_t, uint32_t
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t
 
 cdef extern from "llama/function_table.h" nogil:
     enum:
         LLAMAD_TABLE_VERSION
         LLAMAD_E_THROWN
+        LLAMAD_STATE_PARTIAL
+        LLAMAD_STATE_ON_DEVICE
         LLAMAD_TOKENIZE_STOPPED
         LLAMAD_TOKENIZE_TOO_MANY
         LLAMAD_SAMPLERS_MAX
@@ -105,9 +107,10 @@ cdef extern from "llama/function_table.h" nogil:
         int32_t (*seq_cp)(void *ctx, int32_t src, int32_t dst) noexcept nogil
         int32_t (*seq_pos_min)(void *ctx, int32_t seq) noexcept nogil
         int32_t (*can_shift)(void *ctx) noexcept nogil
-        size_t (*state_size)(void *ctx, int32_t seq, int32_t partial) noexcept nogil
-        size_t (*state_get)(void *ctx, int32_t seq, uint8_t *data, size_t n, int32_t partial) noexcept nogil
-        size_t (*state_set)(void *ctx, int32_t seq, const uint8_t *data, size_t n, int32_t partial) noexcept nogil
+        size_t (*state_size)(void *ctx, int32_t seq, int32_t flags) noexcept nogil
+        size_t (*state_get)(void *ctx, int32_t seq, uint8_t *data, size_t n, int32_t flags) noexcept nogil
+        size_t (*state_set)(void *ctx, int32_t seq, const uint8_t *data, size_t n, int32_t flags) noexcept nogil
+        int64_t (*device_free)(void *ctx) noexcept nogil
         int32_t (*lock_pages)(void *ctx, uint8_t *data, size_t n) noexcept nogil
         void (*unlock_pages)(void *ctx, uint8_t *data) noexcept nogil
         int32_t (*tokenize)(const void *vocab, const char *text, int32_t n_text, int32_t *tokens, int32_t n_max,

@@ -17,6 +17,7 @@ from llamad.engine.testing.fake import Fake
 from llamad.engine.testing.memory_driver import MemoryDriver
 
 N_SEQS, N_BATCH = 3, 64
+ON_DEVICE = 2
 N_EXAMPLES = int(os.environ.get("LLAMAD_MEMORY_EXAMPLES", "10"))
 FAKES = {
     "llama": {},
@@ -102,7 +103,7 @@ def layout(kind: str, state: bytes, partial: bool) -> list[list[int] | int]:
 class Saved:
     real: bytes
     fake: bytes
-    partial: bool
+    flags: int
 
 
 class Pair:
@@ -113,6 +114,8 @@ class Pair:
         self.real = context.driver
         self.faked = MemoryDriver(fake.table, fake.ctx, N_BATCH)
         self.saved: list[Saved] = []
+        self.copies: dict[int, Saved] = {}  # the last of each sequence
+        fake.set_device_bytes(1 << 30)
         self.random = random.Random(3)
         self.n_refused = 0
 
@@ -151,12 +154,20 @@ class Pair:
             self.saved.append(Saved(self.real.save(seq, partial), self.faked.save(seq, partial), partial))
 
     def restore(self, seq: int, k: int) -> None:
-        if self.saved:
-            saved = self.saved[k % len(self.saved)]
-            is_restored = self.real.restore(seq, saved.real, saved.partial)
-            assert is_restored is self.faked.restore(seq, saved.fake, saved.partial)
+        all_saved = [*self.saved, *self.copies.values()]
+        if all_saved:
+            saved = all_saved[k % len(all_saved)]
+            is_restored = self.real.restore(seq, saved.real, saved.flags)
+            assert is_restored is self.faked.restore(seq, saved.fake, saved.flags)
             if not is_restored:
                 self.rm(seq, -1, -1)
+
+    def copy(self, seq: int) -> None:
+        """Replaces the sequence's copy on the device."""
+        if self.context.pos_max(seq) >= 0:
+            self.copies[seq] = Saved(
+                self.real.save(seq, ON_DEVICE), self.faked.save(seq, ON_DEVICE), ON_DEVICE
+            )
 
     def check(self) -> None:
         for seq in range(N_SEQS):
@@ -185,8 +196,9 @@ def steps(seed: int, n: int) -> list[tuple]:
         "add": lambda: (seq(), some.randrange(300), some.randint(-40, 5)),
         "save": lambda: (seq(), some.random() < 0.5),
         "restore": lambda: (seq(), some.randrange(20)),
+        "copy": lambda: (seq(),),
     }
-    names = some.choices([*makers], weights=[7, 1, 1, 1, 1, 1], k=n)
+    names = some.choices([*makers], weights=[7, 1, 1, 1, 1, 1.5, 1], k=n)
     return [(name, *makers[name]()) for name in names]
 
 
@@ -298,6 +310,28 @@ def test_a_partial_state_without_a_cut_after_it_is_counted(options):
     assert driver.restore(0, state, True)
     assert driver.decode([(0, 20, 7)]) == 0
     assert (fake.n_wrong, fake.bad_calls) == (1, 0)
+
+
+def test_what_would_abort_over_copies_on_the_device_is_counted():
+    fake = Fake(n_seqs=2)
+    fake.set_device_bytes(1000)
+    driver = MemoryDriver(fake.table, fake.ctx, 64)
+    assert driver.decode([(0, pos, 5) for pos in range(20)]) == 0
+    early = driver.save(0, ON_DEVICE)
+    driver.seq_rm(0, 10, -1)
+    late = driver.save(0, ON_DEVICE)
+    assert driver.restore(1, late, ON_DEVICE)
+    assert fake.bad_calls == 0
+    assert not driver.restore(1, early, ON_DEVICE)
+    assert fake.bad_calls == 1
+    driver.save(1, ON_DEVICE)
+    assert fake.bad_calls == 1
+    fake.set_device_bytes(300)
+    driver.save(1, ON_DEVICE)
+    assert fake.bad_calls == 2
+    driver.seq_rm(0, -1, -1)
+    driver.save(0, ON_DEVICE)  # would leave the old copy
+    assert fake.bad_calls > 2
 
 
 # --- what a test of the engine sees -------------------------------------------------------------------------------

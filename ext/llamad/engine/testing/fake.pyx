@@ -15,7 +15,9 @@ from llamad.engine.testing.fake_model cimport FAKE_VOCAB, FakeModel
 from llamad.engine.testing.fake_owners cimport FAKE_SEQS_MAX, FakeOwners, owners_has
 from llamad.engine.testing.fake_recurrent cimport FakeSeen, recurrent_clear, recurrent_init, recurrent_seen
 from llamad.engine.testing.fake_split cimport FakeUbatch
-from llamad.engine.testing.fake_states cimport fake_state_get, fake_state_set, fake_state_size
+from llamad.engine.testing.fake_states cimport (
+    fake_copies_bytes, fake_copies_clear, fake_device_free, fake_state_get, fake_state_set, fake_state_size,
+)
 from llamad.engine.testing.fake_text cimport (
     fake_detokenize, fake_is_eog, fake_order, fake_piece, fake_sampler_accept, fake_sampler_close, fake_sampler_open,
     fake_sampler_sample, fake_sort, fake_sort_front, fake_tokenize,
@@ -34,6 +36,7 @@ cdef int32_t _rebuild(void *ctx) noexcept nogil:
     model.n_rebuilds += 1
     model.adapters = 0
     memory_clear(model)
+    fake_copies_clear(model)
     return 0
 
 
@@ -86,6 +89,7 @@ _table.can_shift = fake_can_shift
 _table.state_size = fake_state_size
 _table.state_get = fake_state_get
 _table.state_set = fake_state_set
+_table.device_free = fake_device_free
 _table.lock_pages = _lock_pages
 _table.unlock_pages = _unlock_pages
 _table.tokenize = fake_tokenize
@@ -171,6 +175,7 @@ cdef class Fake:
             cells_free(&self.model.base)
             cells_free(&self.model.window)
             recurrent_clear(&self.model.recurrent)
+            fake_copies_clear(self.model)
             free(self.model.batch.token)
             free(self.model.batch.pos)
             free(self.model.batch.seq)
@@ -265,6 +270,15 @@ cdef class Fake:
     def lose_adapter(self, number: int) -> None:
         """Behave as if the model did not have this adapter."""
         store_int(&self.model.lost_adapter, number + 1)
+
+    def set_device_bytes(self, n: int) -> None:
+        """The device has so much memory for copies of sequences."""
+        store_time(&self.model.device_bytes, n)
+
+    @property
+    def copies_bytes(self) -> int:
+        """The size of the copies on the device."""
+        return fake_copies_bytes(self.model)
 
     @property
     def n_locked(self) -> int:

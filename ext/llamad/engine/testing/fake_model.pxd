@@ -1,5 +1,5 @@
 # The state of the fake: a model of bytes with llama.cpp's kinds of memory. Only data.
-from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from llamad.engine.testing.fake_cells cimport FakeCells
 from llamad.engine.testing.fake_owners cimport FAKE_SEQS_MAX
@@ -15,6 +15,12 @@ ctypedef struct FakeSeq:
     int32_t n_told             # number of tokens up to the last one with an output
     int32_t is_written_later   # the next decode writes to it (a copy or a move): no state may be read before
     int32_t is_read_later      # the next decode copies from it: no state may be written before
+
+# A sequence's state on the device.
+ctypedef struct FakeCopy:
+    uint8_t *data              # NULL: none
+    size_t n
+    uint32_t number            # of the save; an earlier state of the sequence is gone
 
 ctypedef struct FakeModel:
     int32_t n_ctx
@@ -55,6 +61,9 @@ ctypedef struct FakeModel:
     int32_t n_samplers         # open samplers, to detect leaks
     int32_t is_unified         # a copied sequence shares its cells
     FakeSeq seqs[FAKE_SEQS_MAX]
+    FakeCopy copies[FAKE_SEQS_MAX]
+    uint32_t last_copy
+    int64_t device_bytes       # memory of the device for copies
     FakeCells base             # the cache of all layers, or of those without a window
     FakeCells window           # the cache of layers with a sliding window
     FakeRecurrent recurrent    # the memory of recurrent layers

@@ -4,17 +4,18 @@
 # The head is followed by the sections of the memory: KV cache, KV cache of the window, recurrent state. A partial state
 # omits the first one if there is another. A KV cache has one layer, with keys and values of one f32 each: the token and
 # the adapters. The recurrent memory has one layer too; its rows hold all tokens that the state has seen as f16, and
-# their adapters as f32.
-from libc.stdint cimport INT32_MAX, int32_t, uint8_t, uint16_t, uint32_t, uint64_t
+# their adapters as f32. A state on the device is such a state too; what describes it is only the head and its number.
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
-from llamad.base.system cimport load_int, store_int
+from llamad.base.function_table cimport LLAMAD_STATE_ON_DEVICE, LLAMAD_STATE_PARTIAL
+from llamad.base.system cimport load_int, load_time, store_int
 from llamad.engine.testing.fake_cells cimport (
     FakeCell, FakeCells, FakeStream, cells_find, cells_insert, cells_is_masked, cells_rm, cells_span, cells_stream,
 )
 from llamad.engine.testing.fake_memory cimport memory_held, memory_is_bad, memory_order
-from llamad.engine.testing.fake_model cimport FakeModel, FakeSeq
+from llamad.engine.testing.fake_model cimport FakeCopy, FakeModel, FakeSeq
 from llamad.engine.testing.fake_owners cimport owners_has
 from llamad.engine.testing.fake_recurrent cimport (
     FakeSeen, recurrent_pos, recurrent_restore, recurrent_seen, seen_append, seen_new,
@@ -26,6 +27,7 @@ cdef enum:
     F32 = 0
     F16 = 1
     PARTIAL_BYTES = 4096     # least size of a recurrent state: a page, so that limits in bytes have an effect
+    DEVICE_HEAD = 12
     TOKEN_SHIFT = 3          # 0 ends the tokens of a recurrent state, and FAKE_ROW is -2
 
 ctypedef struct Writer:
@@ -251,23 +253,87 @@ cdef void _write(Writer *out, FakeModel *model, int32_t seq, int32_t partial) no
         _put_recurrent(out, model, seq)
 
 
-cdef size_t fake_state_size(void *ctx, int32_t seq_id, int32_t partial) noexcept nogil:
+cdef size_t _size(FakeModel *model, int32_t seq, int32_t partial) noexcept nogil:
     cdef Writer out = Writer(NULL, 0)
+    _write(&out, model, seq, partial)
+    return out.n
+
+
+cdef size_t fake_state_size(void *ctx, int32_t seq_id, int32_t flags) noexcept nogil:
     if memory_is_bad(<FakeModel *>ctx, seq_id):
         return 0
-    _write(&out, <FakeModel *>ctx, seq_id, partial)
-    return out.n
+    return DEVICE_HEAD if flags & LLAMAD_STATE_ON_DEVICE else _size(
+        <FakeModel *>ctx, seq_id, flags & LLAMAD_STATE_PARTIAL)
 
 
-cdef size_t fake_state_get(void *ctx, int32_t seq_id, uint8_t *data, size_t n, int32_t partial) noexcept nogil:
+cdef size_t fake_state_get(void *ctx, int32_t seq_id, uint8_t *data, size_t n, int32_t flags) noexcept nogil:
     cdef FakeModel *model = <FakeModel *>ctx
     cdef Writer out = Writer(data, 0)
-    if memory_is_bad(model, seq_id) or n < fake_state_size(ctx, seq_id, partial):
+    if memory_is_bad(model, seq_id) or n < fake_state_size(ctx, seq_id, flags):
         return 0
     model.bad_calls += model.seqs[seq_id].is_written_later
-    _write(&out, model, seq_id, partial)
+    if flags & LLAMAD_STATE_ON_DEVICE:
+        _copy(&out, model, seq_id)
+    else:
+        _write(&out, model, seq_id, flags & LLAMAD_STATE_PARTIAL)
     return out.n
 
+
+# --- on the device ----------------------------------------------------------------------------------------------
+
+cdef int64_t fake_copies_bytes(const FakeModel *model) noexcept nogil:
+    cdef int64_t n = 0
+    cdef int32_t i
+    for i in range(model.n_seqs):
+        n += <int64_t>model.copies[i].n
+    return n
+
+
+cdef int64_t fake_device_free(void *ctx) noexcept nogil:
+    return load_time(&(<FakeModel *>ctx).device_bytes) - fake_copies_bytes(<FakeModel *>ctx)
+
+
+cdef void fake_copies_clear(FakeModel *model) noexcept nogil:
+    cdef int32_t i
+    for i in range(model.n_seqs):
+        free(model.copies[i].data)
+        model.copies[i].data = NULL
+        model.copies[i].n = 0
+
+
+cdef void _copy(Writer *out, FakeModel *model, int32_t seq) noexcept nogil:
+    """Replace the sequence's copy. An empty sequence would leave the old one. Without memory llama.cpp would abort."""
+    cdef FakeCopy *copy = &model.copies[seq]
+    cdef Writer state = Writer(NULL, 0)
+    model.bad_calls += memory_held(model, seq) == 0
+    free(copy.data)
+    copy.n = 0
+    model.bad_calls += <int64_t>_size(model, seq, 0) > fake_device_free(model)
+    copy.n = _size(model, seq, 0)
+    copy.data = state.data = <uint8_t *>malloc(copy.n)
+    _write(&state, model, seq, 0)
+    model.last_copy += 1
+    copy.number = model.last_copy
+    _put_int(out, MAGIC)
+    _put_int(out, <uint32_t>seq)
+    _put_int(out, copy.number)
+
+
+cdef int _open_copy(FakeModel *model, Reader *source) noexcept nogil:
+    """Read the state on the device instead. Return 0 if there is no such state, which would be fatal."""
+    cdef uint32_t seq
+    cdef FakeCopy *copy
+    model.bad_calls += source.n != DEVICE_HEAD or _take_int(source) != <uint32_t>MAGIC
+    seq = _take_int(source)
+    copy = &model.copies[min(seq, <uint32_t>model.n_seqs - 1)]
+    if copy.data == NULL or copy.number != _take_int(source):
+        model.bad_calls += 1
+        return 0
+    source[0] = Reader(copy.data, copy.n, 0)
+    return 1
+
+
+# --- restoring --------------------------------------------------------------------------------------------------
 
 cdef int _belongs(FakeModel *model, int32_t seq) noexcept nogil:
     """Return whether what a partial state restored matches the tokens that the sequence holds. llama.cpp would accept a
@@ -293,14 +359,17 @@ cdef int _belongs(FakeModel *model, int32_t seq) noexcept nogil:
     return is_same
 
 
-cdef size_t fake_state_set(void *ctx, int32_t seq_id, const uint8_t *data, size_t n, int32_t partial) noexcept nogil:
+cdef size_t fake_state_set(void *ctx, int32_t seq_id, const uint8_t *data, size_t n, int32_t flags) noexcept nogil:
     cdef FakeModel *model = <FakeModel *>ctx
     cdef Reader source = Reader(data, n, 0)
     cdef FakeSeq *seq = &model.seqs[seq_id]
+    cdef int32_t partial = flags & LLAMAD_STATE_PARTIAL
     if memory_is_bad(model, seq_id) or load_int(&model.fail_state):
         store_int(&model.fail_state, 0)
         return 0
     model.bad_calls += seq.is_written_later or seq.is_read_later
+    if flags & LLAMAD_STATE_ON_DEVICE and not _open_copy(model, &source):
+        return 0
     model.bad_calls += _take_int(&source) != <uint32_t>MAGIC
     _take_int(&source)
     if not partial:
@@ -311,7 +380,7 @@ cdef size_t fake_state_set(void *ctx, int32_t seq_id, const uint8_t *data, size_
         return 0
     if model.recurrent.n_states and not _take_recurrent(model, &source, seq_id):
         return 0
-    model.bad_calls += source.at != n
+    model.bad_calls += source.at != source.n
     if partial and not _belongs(model, seq_id):
         model.bad_calls += 1
-    return source.at
+    return n

@@ -69,13 +69,13 @@ cdef class MemoryDriver:
     def can_shift(self) -> bool:
         return self.table.can_shift(self.ctx) != 0
 
-    def save(self, seq: int, partial: bool) -> bytes:
-        cdef size_t n = self.table.state_size(self.ctx, seq, partial)
+    def save(self, seq: int, flags: int) -> bytes:
+        cdef size_t n = self.table.state_size(self.ctx, seq, flags)
         data = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>n)
-        if self.table.state_get(self.ctx, seq, <uint8_t *>PyBytes_AS_STRING(data), n, partial) != n:
+        if self.table.state_get(self.ctx, seq, <uint8_t *>PyBytes_AS_STRING(data), n, flags) != n:
             raise ValueError("the state cannot be saved")
         return data
 
-    def restore(self, seq: int, data: bytes, partial: bool) -> bool:
+    def restore(self, seq: int, data: bytes, flags: int) -> bool:
         cdef size_t n = <size_t>PyBytes_GET_SIZE(data)
-        return self.table.state_set(self.ctx, seq, <const uint8_t *>PyBytes_AS_STRING(data), n, partial) == n
+        return self.table.state_set(self.ctx, seq, <const uint8_t *>PyBytes_AS_STRING(data), n, flags) == n
