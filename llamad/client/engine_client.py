@@ -57,6 +57,7 @@ GAUGES = frozenset(
         "cache_entries",
         "cache_bytes",
         "cache_us_max",
+        "device_bytes",
         "checkpoints",
         "checkpoint_bytes",
         "checkpoint_us_max",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from llamad.engine.core import Core
-from llamad.engine.fit.bound import surely_fits
+from llamad.engine.fit.bound import MIB, surely_fits
 from llamad.engine.loading import adapters
 from llamad.engine.loading.memory import cache_ram_bytes, checkpoint_bytes
 from llamad.engine.loading.model import load
@@ -92,8 +92,10 @@ class Instance:
                 code = core.warm_up(token)
                 if code != 0:
                     raise LoadError(f"the model was loaded but cannot decode (llama.cpp returned {code})")
-            if self._settings.wants_states:
+            if self._settings.wants_states or self.loaded.has_device:
                 states = core.probe(token)
+            if self.loaded.can_copy(self._settings, states):
+                core.allow_copies(states[0], max(self._settings.fit_target) * MIB)
         return messages.Ready(states, self.loaded.n_swa)
 
     def compile(self, request: messages.Compile) -> messages.Compiled | messages.Refused:

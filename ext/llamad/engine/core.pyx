@@ -7,6 +7,7 @@ from libc.string cimport memset
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 
 from llamad.engine.drafts.drafts cimport Drafter, drafts_free, drafts_init
+from llamad.engine.kv.device_copies cimport copies_init
 from llamad.engine.kv.host_cache cimport cache_free, cache_init
 from llamad.engine.threads.grammar_pool cimport grammar_pool_start, grammar_pool_stop
 from llamad.engine.threads.logits_arrival cimport arrival_free, arrival_init
@@ -173,6 +174,14 @@ cdef class Core:
             out.append(one)
         state.table.seq_rm(state.ctx, 0, -1, -1)
         return out if len(out) == 2 else []
+
+    def allow_copies(self, smallest: bytes, margin: int) -> None:
+        """Let states of slots stay on the devices while each has `margin` bytes free; `smallest` is the state of one
+        token. Call only before run()."""
+        cdef State *state = &self.state
+        if copies_init(&state.cache.copies, state.table, state.ctx, state.slots.n,
+                       <const uint8_t *>PyBytes_AS_STRING(smallest), <size_t>len(smallest), margin) < 0:
+            raise MemoryError()
 
     def run(self) -> bool:
         """Run the engine thread until stop(). Return False if its context is lost and the process should end."""

@@ -13,6 +13,7 @@ from libc.stdint cimport int32_t
 
 from llamad.base.system cimport load_int
 from llamad.engine.events cimport finish_failed
+from llamad.engine.kv.device_copies cimport copies_forget
 from llamad.engine.kv.slots cimport (
     SLOT_DECODING, SLOT_PREFILLING, Slot, slot_advance, slot_clear, slots_forget,
 )
@@ -142,6 +143,7 @@ cdef void _rebuild(State *state) noexcept nogil:
         return
     state.has_adapters = 0
     slots_forget(&state.slots)
+    copies_forget(&state.cache.copies)
     arrival_forget(&state.arrival)
     state.slots.is_pending = 0
 

@@ -40,6 +40,8 @@ cdef void publish_counts(State *state) noexcept nogil:
     state.stats.cache_dropped = state.cache.n_dropped
     state.stats.cache_us = state.cache.state_us
     state.stats.cache_us_max = state.cache.state_us_max
+    state.stats.device_bytes = state.cache.copies.n_bytes
+    state.stats.device_hits = state.cache.copies.n_hits
     state.stats.checkpoints = state.slots.checkpoints.n
     state.stats.checkpoint_bytes = state.slots.checkpoints.n_bytes
     state.stats.checkpoint_made = state.slots.checkpoints.n_made

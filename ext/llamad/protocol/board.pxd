@@ -48,6 +48,8 @@ ctypedef struct Stats:
     uint64_t cache_dropped
     int64_t cache_us
     int64_t cache_us_max
+    int64_t device_bytes       # copies of states on the devices
+    uint64_t device_hits
     uint64_t checkpoints
     uint64_t checkpoint_bytes
     uint64_t checkpoint_made

@@ -185,4 +185,18 @@ size_t llamad_layout_bytes(const llamad_layout *layout, uint32_t n_tokens) {
 size_t llamad_layout_bytes_max(const llamad_layout *layout, uint32_t n_tokens) {
     return bytes_with(*layout, n_tokens, STREAMS_MAX);
 }
+
+uint64_t llamad_layout_row_unit(const llamad_layout *layout) {
+    uint64_t bits = 0; // of all sizes
+    for (const Section &section : layout->sections) {
+        if (section.v_trans) return 0;
+        for (const auto *all : {&section.k, &section.v}) {
+            for (const Rows &rows : *all) {
+                if (block_bytes(rows.type) > sizeof(float)) return 0;
+                if (!section.is_recurrent) bits |= rows.bytes;
+            }
+        }
+    }
+    return bits & -bits;
+}
 }

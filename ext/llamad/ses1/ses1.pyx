@@ -3,7 +3,7 @@
 # Owns: saved states as Python sees them: checks them, and converts them to files and base64. Every call releases the
 # GIL and belongs on a worker thread. Must not touch the engine or llama.cpp.
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from llamad.protocol.blobs cimport Arena, Blob
@@ -19,6 +19,7 @@ cdef extern from "llamad/ses1/state.h" nogil:
     void llamad_layout_close(llamad_layout *layout)
     size_t llamad_layout_bytes(const llamad_layout *layout, uint32_t n_tokens)
     size_t llamad_layout_bytes_max(const llamad_layout *layout, uint32_t n_tokens)
+    uint64_t llamad_layout_row_unit(const llamad_layout *layout)
     int32_t llamad_state_check(const llamad_layout *layout, const uint8_t *data, size_t n, uint32_t n_vocab,
                                uint32_t n_ctx, uint32_t *n_tokens, size_t *n_bytes, llamad_state_error *error)
     int32_t llamad_state_rewrite(const llamad_layout *layout, const uint8_t *data, size_t n, uint8_t *out, size_t n_out)
@@ -66,6 +67,11 @@ cdef class Layout:
     def bytes_max(self, n_tokens: int) -> int:
         """Return the size of the largest state with this many tokens, saved with any number of slots."""
         return llamad_layout_bytes_max(self.layout, n_tokens)
+
+    def row_unit(self) -> int:
+        """Return the largest power of two that divides the size of each cell's rows; 0 if rows are quantized or
+        transposed, or if there are no cells."""
+        return llamad_layout_row_unit(self.layout)
 
 
 def check(layout: Layout, blob: Blob, n_vocab: int, n_ctx: int, size: int | None = None) -> tuple[int, Blob]:

@@ -17,6 +17,7 @@ from llamad.options.model_keys import SAMPLING_KEYS, SAMPLING_PREFIX, SAMPLING_T
 from llamad.protocol.control_messages import Loaded
 from llamad.protocol.errors import LoadError
 from llamad.protocol.model_info import AdapterInfo, ModelInfo
+from llamad.ses1.ses1 import Layout, StateError
 from llamad.tokenizer.vocab import Vocab
 
 if TYPE_CHECKING:
@@ -103,6 +104,23 @@ class LoadedModel:
             suppressed_tokens=self.suppressed_tokens(),
             adapters=self.adapters,
         )
+
+    def can_copy(self, settings: ModelSettings, states: Sequence[bytes]) -> bool:
+        """Return whether slots' states can be copied within the devices; `states` are those of one token and of two.
+        llama.cpp crashes if rows are quantized. It puts a copy into the memory of an earlier one of the same size,
+        which is too small if rows are padded there."""
+        if (
+            not self.has_device
+            or not settings.kv_offload
+            or settings.split_mode == "tensor"
+            or len(states) < 2
+        ):
+            return False
+        try:
+            unit = Layout(states[0], states[1], self.n_swa).row_unit()
+        except StateError:
+            return False
+        return unit > 0 and unit % lib.llamad_model_alignment(self._handle) == 0
 
     def open_adapter(self, path: str, number: int) -> AdapterInfo:
         """Open a LoRA adapter; any thread. If it raises FileRefused, nothing has changed."""

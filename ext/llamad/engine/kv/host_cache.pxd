@@ -4,6 +4,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from llamad.base.function_table cimport llamad_table
 from llamad.protocol.adapter_span cimport AdapterSpan
 from llamad.engine.kv.checkpoints cimport CheckpointList, Checkpoints
+from llamad.engine.kv.device_copies cimport Copies
 from llamad.engine.kv.slots cimport Slot, Slots
 from llamad.engine.kv.task_queue cimport Task
 
@@ -25,6 +26,7 @@ ctypedef struct Cache:
     CacheEntry *entries
     size_t bytes_max         # including all checkpoints; 0: off
     Checkpoints *checkpoints
+    Copies copies            # of entries
     const llamad_table *table
     void *ctx
     int32_t drops_idle       # prefixes that idle slots give up to make room are not saved
@@ -52,6 +54,8 @@ cdef int32_t cache_common(const Cache *cache, const Task *task) noexcept nogil
 cdef int32_t cache_holds(const Cache *cache, const Slots *slots, const Slot *slot) noexcept nogil
 cdef uint64_t cache_save(Cache *cache, Slots *slots, const Slot *slot) noexcept nogil
 cdef uint64_t cache_hold(Cache *cache, Slots *slots, const Slot *slot) noexcept nogil
+cdef void cache_copy(Cache *cache, const Slot *slot, uint64_t id) noexcept nogil
+cdef int cache_is_slow(const Cache *cache, uint64_t id) noexcept nogil
 cdef void cache_lock(Cache *cache, uint64_t id) noexcept nogil
 cdef void cache_release(Cache *cache, uint64_t id) noexcept nogil
 cdef void cache_drop(Cache *cache, uint64_t id) noexcept nogil

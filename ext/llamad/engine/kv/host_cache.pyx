@@ -11,6 +11,7 @@ from libc.string cimport memcpy, memset
 from llamad.base.system cimport now_us
 from llamad.engine.costs.scheduler cimport CACHE_ENTRIES_MAX, CACHE_TOKENS_MIN, RARE_LEARN_RATE
 from llamad.protocol.adapter_span cimport AdapterSpan, span_common
+from llamad.engine.kv.device_copies cimport copies_free, copies_has, copies_make, copies_restore
 from llamad.engine.kv.checkpoints cimport list_cut, list_free, list_init, list_reaches, list_share
 from llamad.engine.kv.slots cimport Slot, Slots, common_prefix, slot_clear
 from llamad.engine.kv.task_queue cimport Task
@@ -42,6 +43,7 @@ cdef void cache_free(Cache *cache) noexcept nogil:
     while cache.n_entries:
         _drop(cache, cache.n_entries - 1)
     free(cache.entries)
+    copies_free(&cache.copies)
     cache.entries = NULL
     cache.bytes_max = 0
 
@@ -79,8 +81,8 @@ cdef int32_t _common(const CacheEntry *entry, uint64_t hash, const AdapterSpan *
 
 
 cdef int32_t cache_find(const Cache *cache, const Slots *slots, const Task *task, uint64_t *id) noexcept nogil:
-    """Return how many tokens of prefill the best entry saves the task, and set its id; 0 if there is none. The prompt's
-    last token is always computed."""
+    """Return how many tokens of prefill the best entry saves the task, and set its id; 0 if there is none. Among equal
+    ones it is one with a copy on the devices. The prompt's last token is always computed."""
     cdef const CacheEntry *entry
     cdef int32_t n, n_best = 0, n_prompt = task.command.n_prompt - 1
     cdef uint64_t hash
@@ -92,7 +94,7 @@ cdef int32_t cache_find(const Cache *cache, const Slots *slots, const Task *task
         entry = &cache.entries[i]
         n = _common(entry, hash, &task.command.adapters, task.command.owner, task.prompt, n_prompt)
         n = _usable(slots, entry, n)
-        if n > n_best:
+        if n > n_best or (n == n_best > 0 and copies_has(&cache.copies, entry.id)):
             n_best = n
             id[0] = entry.id
     return n_best
@@ -312,6 +314,21 @@ cdef uint64_t cache_hold(Cache *cache, Slots *slots, const Slot *slot) noexcept 
     return id
 
 
+cdef void cache_copy(Cache *cache, const Slot *slot, uint64_t id) noexcept nogil:
+    """Keep the slot's state, which is the entry's, on the devices as well, if they have room. Nothing may be pending for
+    the slot."""
+    cdef int64_t t_start = now_us(), i = _index(cache, id)
+    if i >= 0:
+        copies_make(&cache.copies, slot.id, id, cache.entries[i].n_state)
+        _spent(cache, t_start)
+
+
+cdef int cache_is_slow(const Cache *cache, uint64_t id) noexcept nogil:
+    """Return whether a device would read the entry from pages that nobody has tried to lock."""
+    cdef int64_t i = _index(cache, id)
+    return i >= 0 and cache.entries[i].is_locked == 0 and not copies_has(&cache.copies, id)
+
+
 cdef void cache_lock(Cache *cache, uint64_t id) noexcept nogil:
     """Lock the entry's pages, so that a device reads them faster. This is tried only once."""
     cdef int64_t i = _index(cache, id)
@@ -348,7 +365,8 @@ cdef int cache_restore(Cache *cache, Slots *slots, Slot *slot, uint64_t id) noex
     entry = &cache.entries[i]
     n_tokens = <size_t>entry.n_tokens * sizeof(int32_t)
     slot_clear(slots, slot)
-    if slots.table.state_set(slots.ctx, slot.id, entry.pages + n_tokens, entry.n_state, 0) != entry.n_state:
+    if not copies_restore(&cache.copies, slot.id, id) and slots.table.state_set(
+            slots.ctx, slot.id, entry.pages + n_tokens, entry.n_state, 0) != entry.n_state:
         slots.table.seq_rm(slots.ctx, slot.id, -1, -1)
         _drop(cache, i)
         return -1

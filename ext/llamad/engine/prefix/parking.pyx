@@ -7,13 +7,16 @@
 # restores it.
 #
 # Saving a state takes as long as some hundred tokens. It is done while the engine is idle or, if there was no time for
-# that, before a task that runs alone. Its pages are also locked while the engine is idle, so that the conversation is
-# restored many times as fast. Flash attention on a CPU skips cells of other sequences, so nothing is parked there.
+# that, before a task that runs alone. The state is also copied within the devices if they have room, so that the
+# conversation is restored in a millisecond. If not, its pages are locked while the engine is idle, which makes the way
+# back many times as fast. Flash attention on a CPU skips cells of other sequences, so nothing is parked there.
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from llamad.engine.costs.scheduler cimport PARK_IDLE_US, PARK_TOKENS_MIN
 from llamad.engine.state.flush cimport flush_pending
-from llamad.engine.kv.host_cache cimport CacheEntry, cache_entry, cache_lock, cache_restore, cache_save
+from llamad.engine.kv.host_cache cimport (
+    CacheEntry, cache_copy, cache_entry, cache_is_slow, cache_lock, cache_restore, cache_save,
+)
 from llamad.engine.kv.slots cimport SLOT_IDLE, Slot, slot_clear, slot_is_pending
 from llamad.engine.prefix.sharing cimport prefix_make_room
 from llamad.engine.state.engine_state cimport State
@@ -41,6 +44,7 @@ cdef int _save(State *state, Slot *slot) noexcept nogil:
         return 0
     if not slot_is_pending(&state.slots, slot) or flush_pending(state, slot) == 0:
         slot.host_entry = cache_save(&state.cache, &state.slots, slot)
+        cache_copy(&state.cache, slot, slot.host_entry)
     slot.is_unsaved = slot.host_entry == 0
     return slot.host_entry != 0
 
@@ -72,11 +76,6 @@ cdef void parking_run(State *state, const Slot *spared) noexcept nogil:
 
 # --- while the engine is idle -----------------------------------------------------------------------------------
 
-cdef int _is_unlocked(const State *state, const Slot *slot) noexcept nogil:
-    cdef const CacheEntry *entry = cache_entry(&state.cache, slot.host_entry) if slot.host_entry else NULL
-    return entry != NULL and entry.is_locked == 0
-
-
 cdef Slot *_next(const State *state, int64_t *t_idle_us) noexcept nogil:
     """Return the slot whose prefix is saved next, or whose pages are locked next, or NULL. t_idle_us becomes the time
     since when all slots are idle."""
@@ -91,7 +90,8 @@ cdef Slot *_next(const State *state, int64_t *t_idle_us) noexcept nogil:
         if slot.state != SLOT_IDLE:
             return NULL
         t_idle_us[0] = max(t_idle_us[0], slot.t_used_us)
-        if _is_unlocked(state, slot) or _is_candidate(slot) and not slot.is_unsaved and not _is_saved(state, slot):
+        if cache_is_slow(&state.cache, slot.host_entry) or (
+                _is_candidate(slot) and not slot.is_unsaved and not _is_saved(state, slot)):
             chosen = slot
     return chosen
 
@@ -102,7 +102,7 @@ cdef int parking_save_next(State *state, int64_t now) noexcept nogil:
     cdef Slot *slot = _next(state, &t_idle_us)
     if slot == NULL or now - t_idle_us < PARK_IDLE_US:
         return 0
-    if _is_unlocked(state, slot):
+    if cache_is_slow(&state.cache, slot.host_entry):
         cache_lock(&state.cache, slot.host_entry)
     else:
         _save(state, slot)
