@@ -2,6 +2,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from llamad.base.function_table cimport llamad_table
+from llamad.engine.kv.slots cimport Slots
 
 ctypedef struct Copy:
     uint64_t entry           # the prompt cache entry whose state it is; 0: none
@@ -26,6 +27,6 @@ cdef int copies_init(Copies *copies, const llamad_table *table, void *ctx, int32
                      size_t n_smallest, int64_t margin) noexcept nogil
 cdef void copies_free(Copies *copies) noexcept nogil
 cdef int copies_has(const Copies *copies, uint64_t entry) noexcept nogil
-cdef void copies_make(Copies *copies, int32_t seq, uint64_t entry, size_t n_state) noexcept nogil
+cdef void copies_make(Copies *copies, const Slots *slots, int32_t seq, uint64_t entry, size_t n_state) noexcept nogil
 cdef int copies_restore(Copies *copies, int32_t seq, uint64_t entry) noexcept nogil
 cdef void copies_forget(Copies *copies) noexcept nogil

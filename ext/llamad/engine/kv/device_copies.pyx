@@ -67,26 +67,26 @@ cdef int _save(Copies *copies, int32_t seq, int64_t n_bytes) noexcept nogil:
     return copies.table.state_get(copies.ctx, seq, data, n, LLAMAD_STATE_ON_DEVICE) == n
 
 
-cdef void _shrink_all(Copies *copies) noexcept nogil:
+cdef void _shrink_all(Copies *copies, const Slots *slots) noexcept nogil:
     """Free the memory of all copies whose sequences are empty."""
     cdef int32_t i
     for i in range(copies.n):
-        if copies.items[i].n_bytes > <int64_t>copies.n_smallest and copies.table.seq_pos_min(copies.ctx, i) < 0:
+        if copies.items[i].n_bytes > <int64_t>copies.n_smallest and slots.items[i].n_tokens == 0:
             if copies.table.state_set(copies.ctx, i, copies.smallest, copies.n_smallest, 0) == copies.n_smallest:
                 _save(copies, i, <int64_t>copies.n_smallest)
             copies.table.seq_rm(copies.ctx, i, -1, -1)
 
 
-cdef void copies_make(Copies *copies, int32_t seq, uint64_t entry, size_t n_state) noexcept nogil:
+cdef void copies_make(Copies *copies, const Slots *slots, int32_t seq, uint64_t entry, size_t n_state) noexcept nogil:
     """Copy the sequence, whose state of n_state bytes the entry has, if there is room. If less than the margin is free,
-    other copies are given up instead. Nothing may be pending."""
+    other copies are given up instead. Nothing may be pending for it."""
     cdef int64_t n = <int64_t>n_state, n_old, n_free
     if copies.items == NULL:
         return
     n_old = copies.items[seq].n_bytes  # llama.cpp frees this before it allocates
     n_free = copies.table.device_free(copies.ctx) - copies.margin
     if n_free < 0:
-        _shrink_all(copies)
+        _shrink_all(copies, slots)
     elif copies.n_bytes - n_old + n <= n_free + n_old - n and _save(copies, seq, n):
         copies.items[seq].entry = entry
 

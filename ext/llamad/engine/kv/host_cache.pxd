@@ -54,7 +54,7 @@ cdef int32_t cache_common(const Cache *cache, const Task *task) noexcept nogil
 cdef int32_t cache_holds(const Cache *cache, const Slots *slots, const Slot *slot) noexcept nogil
 cdef uint64_t cache_save(Cache *cache, Slots *slots, const Slot *slot) noexcept nogil
 cdef uint64_t cache_hold(Cache *cache, Slots *slots, const Slot *slot) noexcept nogil
-cdef void cache_copy(Cache *cache, const Slot *slot, uint64_t id) noexcept nogil
+cdef void cache_copy(Cache *cache, const Slots *slots, const Slot *slot, uint64_t id) noexcept nogil
 cdef int cache_is_slow(const Cache *cache, uint64_t id) noexcept nogil
 cdef void cache_lock(Cache *cache, uint64_t id) noexcept nogil
 cdef void cache_release(Cache *cache, uint64_t id) noexcept nogil

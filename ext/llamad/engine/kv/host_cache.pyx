@@ -314,12 +314,12 @@ cdef uint64_t cache_hold(Cache *cache, Slots *slots, const Slot *slot) noexcept 
     return id
 
 
-cdef void cache_copy(Cache *cache, const Slot *slot, uint64_t id) noexcept nogil:
+cdef void cache_copy(Cache *cache, const Slots *slots, const Slot *slot, uint64_t id) noexcept nogil:
     """Keep the slot's state, which is the entry's, on the devices as well, if they have room. Nothing may be pending for
     the slot."""
     cdef int64_t t_start = now_us(), i = _index(cache, id)
     if i >= 0:
-        copies_make(&cache.copies, slot.id, id, cache.entries[i].n_state)
+        copies_make(&cache.copies, slots, slot.id, id, cache.entries[i].n_state)
         _spent(cache, t_start)
 
 

@@ -44,7 +44,7 @@ cdef int _save(State *state, Slot *slot) noexcept nogil:
         return 0
     if not slot_is_pending(&state.slots, slot) or flush_pending(state, slot) == 0:
         slot.host_entry = cache_save(&state.cache, &state.slots, slot)
-        cache_copy(&state.cache, slot, slot.host_entry)
+        cache_copy(&state.cache, &state.slots, slot, slot.host_entry)
     slot.is_unsaved = slot.host_entry == 0
     return slot.host_entry != 0
 
