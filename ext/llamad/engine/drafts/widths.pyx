@@ -116,17 +116,16 @@ cdef void clocks_clear(Clocks *clocks) noexcept nogil:
 cdef int clocks_token(Clocks *clocks, int32_t token) noexcept nogil:
     """Compare a sampled token with the drafts of all widths. Return whether clocks_draft() should follow, because steps
     have ended."""
-    cdef int32_t i, k, n, has_ended = 0
+    cdef int32_t i, n, has_ended = 0
+    cdef double decay
     for i in range(1, WIDTHS):
         n = clocks.n_right[i]
         if n < clocks.n_drafts[i] and clocks.drafts[i][n] == token:
             clocks.n_right[i] += 1
             continue
-        for k in range(n + 1):
-            clocks.tokens[i] *= CLOCK_DECAY
-            clocks.steps[i] *= CLOCK_DECAY
-        clocks.tokens[i] += n + 1
-        clocks.steps[i] += 1
+        decay = CLOCK_DECAY ** (n + 1)
+        clocks.tokens[i] = clocks.tokens[i] * decay + n + 1
+        clocks.steps[i] = clocks.steps[i] * decay + 1
         clocks.n_drafts[i] = -1
         has_ended = 1
     return has_ended

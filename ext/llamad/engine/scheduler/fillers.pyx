@@ -23,9 +23,10 @@ cdef int32_t _cells(const Slots *slots, const Plan *plan) noexcept nogil:
 
 
 cdef int _can_fill(const Plan *plan, const Slots *slots, int32_t first, int32_t end, int32_t n_cells) noexcept nogil:
-    cdef int32_t i
+    cdef int32_t i, n
     for i in range(first, end):
-        if slots.items[i].n_tokens + slots.items[i].n_planned + plan.n_draft >= n_cells or plan_has_media(plan, &slots.items[i]):
+        n = slots.items[i].n_tokens + slots.items[i].n_planned + plan.n_draft
+        if n >= n_cells or plan_has_media(plan, &slots.items[i]):
             return 0
     return 1
 
