@@ -96,7 +96,7 @@ _ASSIGNED = re.compile(r"params\.([\w.]+)\s*=\s*([^;]+);")
 def theirs() -> dict[str, dict[str, object]]:
     """llama-server's presets: what each assigns, by our names."""
     source = source_text("common/arg.cpp")
-    found: dict[str, dict[str, object]] = {}
+    presets: dict[str, dict[str, object]] = {}
     for name, body in re.findall(r'\{"(--[\w.-]+-default)"\},(.*?)add_opt\(', source, re.DOTALL):
         values: dict[str, object] = {}
         for field, text in _ASSIGNED.findall(body):
@@ -112,8 +112,8 @@ def theirs() -> dict[str, dict[str, object]]:
                     value *= float(factor)
                 values[_FIELDS[field]] = value
         if values:
-            found[name] = values
-    return found
+            presets[name] = values
+    return presets
 
 
 def test_presets_are_llama_servers() -> None:

@@ -48,10 +48,10 @@ def test_every_variable_is_known() -> None:
 def test_all_spellings_of_a_flag_are_one_flag() -> None:
     apart = []
     for theirs in server_flags():
-        found = {ours(name).dest for name in theirs.names + theirs.off}
-        found |= {TABLE.by_env[name][0].dest for name in theirs.variables}
-        if len(found) > 1:
-            apart.append((theirs.names, found))
+        dests = {ours(name).dest for name in theirs.names + theirs.off}
+        dests |= {TABLE.by_env[name][0].dest for name in theirs.variables}
+        if len(dests) > 1:
+            apart.append((theirs.names, dests))
     assert apart == []
 
 

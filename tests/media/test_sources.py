@@ -150,18 +150,18 @@ def fetched(*paths):
         writer.close()
 
     async def run():
-        found = []
+        results = []
         async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
             port = server.sockets[0].getsockname()[1]
             for path in paths:
                 try:
                     url = f"http://127.0.0.1:{port}{path}"
-                    found.append(
+                    results.append(
                         await web.fetch(url, 1000, lambda one: one.is_loopback and str(one) == "127.0.0.1")
                     )
                 except SourceError as error:
-                    found.append(str(error))
-        return found
+                    results.append(str(error))
+        return results
 
     return asyncio.run(run())
 

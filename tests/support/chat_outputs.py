@@ -93,6 +93,6 @@ def parse_all_cuts(format: Format, text: str, **options: Any) -> Parsed:
     if n <= 60:
         for i in range(n + 1):
             for j in range(i, n + 1):
-                found = parse(format, at_bytes(text, i, j), **options)
-                assert found == whole, f"cut at bytes {i} and {j} of {text!r}"
+                parsed = parse(format, at_bytes(text, i, j), **options)
+                assert parsed == whole, f"cut at bytes {i} and {j} of {text!r}"
     return whole

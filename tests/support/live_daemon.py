@@ -42,15 +42,15 @@ def until(condition: Callable[[], Any], what: str = "it did not come") -> Any:
 
 def engines(front: int) -> list[int]:
     """The front's engine processes."""
-    found = []
+    pids = []
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
             is_child = f"PPid:\t{front}\n" in Path(f"/proc/{name}/status").read_text()
             if is_child and b"llamad.engine" in Path(f"/proc/{name}/cmdline").read_bytes():
-                found.append(int(name))
+                pids.append(int(name))
         except OSError:
             pass
-    return found
+    return pids
 
 
 class Live:

@@ -91,18 +91,18 @@ def documented_defaults() -> dict[str, str]:
 
 
 def _read(text: str) -> list[ServerFlag]:
-    text = _COMMENT.sub(lambda found: found[0] if found[0].startswith('"') else " ", text)
+    text = _COMMENT.sub(lambda match: match[0] if match[0].startswith('"') else " ", text)
     lists = {
         name: frozenset(re.findall(r"LLAMA_EXAMPLE_\w+", body))
         for name, body in re.findall(r"initializer_list<enum llama_example> (\w+) = \{([^}]*)\}", text)
     }
-    found = []
+    flags = []
     for start in re.finditer(r"\badd_opt\(", text):
         if text[: start.start()].endswith("auto "):
             continue
         statement = text[start.end() : _closing(text, start.end())]
-        found.append(_flag(statement, lists))
-    return found
+        flags.append(_flag(statement, lists))
+    return flags
 
 
 def _flag(statement: str, lists: dict[str, frozenset[str]]) -> ServerFlag:
@@ -148,10 +148,10 @@ def _value(parameters: str, body: str) -> Value:
 
 def _words(parameters: str, body: str) -> tuple[str, ...]:
     name = parameters.split()[-1].lstrip("&") if parameters else ""
-    found = [word for word in re.findall(rf'\b{name} == "([^"]*)"', body) if word]
+    accepted = [word for word in re.findall(rf'\b{name} == "([^"]*)"', body) if word]
     for test, words in (("truthy", ("on", "1")), ("falsey", ("off", "0")), ("autoy", ("auto", "-1"))):
-        found += words if f"is_{test}({name})" in body else ()
-    return tuple(found)
+        accepted += words if f"is_{test}({name})" in body else ()
+    return tuple(accepted)
 
 
 def _closing(text: str, start: int) -> int:

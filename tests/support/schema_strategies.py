@@ -141,12 +141,12 @@ def closed(schema: Any) -> Any:
         return [closed(item) for item in schema]
     if not isinstance(schema, dict) or "const" in schema or "enum" in schema:
         return schema
-    found = {key: closed(value) for key, value in schema.items()}
-    if isinstance(found.get("properties"), dict):
-        found["properties"] = {name: closed(value) for name, value in schema["properties"].items()}
+    copy = {key: closed(value) for key, value in schema.items()}
+    if isinstance(copy.get("properties"), dict):
+        copy["properties"] = {name: closed(value) for name, value in schema["properties"].items()}
         if schema.get("type") == "object":
-            found.setdefault("additionalProperties", False)
-    return found
+            copy.setdefault("additionalProperties", False)
+    return copy
 
 
 def in_order(schema: Any, value: Any) -> Any:

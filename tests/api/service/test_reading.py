@@ -21,14 +21,14 @@ class Request(msgspec.Struct):
 
 def frames_of(error: BaseException | None) -> list[FrameType]:
     """All frames that the error keeps alive."""
-    found: list[FrameType] = []
+    frames: list[FrameType] = []
     while error is not None:
         traceback = error.__traceback__
         while traceback is not None:
-            found.append(traceback.tb_frame)
+            frames.append(traceback.tb_frame)
             traceback = traceback.tb_next
         error = error.__context__
-    return found
+    return frames
 
 
 def test_a_refusal_does_not_carry_the_body_to_the_event_loop() -> None:

@@ -14,8 +14,8 @@ MESSAGES = [
 
 
 def rendered(source: str) -> str | None:
-    found = recognized(source)
-    return None if found is None else ChatTemplate(found).render(MESSAGES, add_generation_prompt=True)
+    template = recognized(source)
+    return None if template is None else ChatTemplate(template).render(MESSAGES, add_generation_prompt=True)
 
 
 def test_the_templates_of_known_models(sources: dict[str, str]) -> None:

@@ -132,8 +132,8 @@ def test_two_renderings_at_once_do_not_meet() -> None:
     """The budget is the thread's: one that fails leaves the other alone."""
     busy = ChatTemplate("{% for i in range(2000) %}{{ messages[0].content }}{% endfor %}")
     small = ChatTemplate("{{ 'a' * 1000 }}", size=100)
-    found: list[str] = []
-    threads = [threading.Thread(target=lambda: found.append(busy.render(USER))) for _ in range(3)]
+    prompts: list[str] = []
+    threads = [threading.Thread(target=lambda: prompts.append(busy.render(USER))) for _ in range(3)]
     for thread in threads:
         thread.start()
     for _ in range(50):
@@ -141,4 +141,4 @@ def test_two_renderings_at_once_do_not_meet() -> None:
             small.render(USER)
     for thread in threads:
         thread.join()
-    assert found == ["hi" * 2000] * 3
+    assert prompts == ["hi" * 2000] * 3

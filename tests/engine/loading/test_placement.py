@@ -28,10 +28,10 @@ def shape():
 
 
 def named(placing) -> list[str]:
-    found = []
-    while placing.pointer != ffi.NULL and placing.pointer[len(found)].pattern != ffi.NULL:
-        found.append(ffi.string(placing.pointer[len(found)].pattern).decode())
-    return found
+    patterns = []
+    while placing.pointer != ffi.NULL and placing.pointer[len(patterns)].pattern != ffi.NULL:
+        patterns.append(ffi.string(placing.pointer[len(patterns)].pattern).decode())
+    return patterns
 
 
 def where(flags: list[str], tensor: str) -> str | None:

@@ -112,8 +112,8 @@ class Browser:
         return self.wait(lambda: self.find_all(css), f"no {css}")[0]
 
     def find_all(self, css: str) -> list[str]:
-        found = self._ask("POST", "/elements", {"using": "css selector", "value": css})
-        return [element[ELEMENT] for element in found]
+        elements = self._ask("POST", "/elements", {"using": "css selector", "value": css})
+        return [element[ELEMENT] for element in elements]
 
     def text(self, css: str) -> str:
         return self.run("return document.querySelector(arguments[0])?.textContent ?? ''", css)

@@ -26,10 +26,10 @@ def merged(base: Any, patch: Any, field: str = "") -> Any:
         return {**base, **{key: merged(base.get(key), value, key) for key, value in patch.items()}}
     key = MERGE_KEYS.get(field)
     if isinstance(base, list) and key is not None:
-        found = {one[key]: one for one in base}
+        by_key = {one[key]: one for one in base}
         for one in patch:
-            found[one[key]] = merged(found.get(one[key]), one)
-        return list(found.values())
+            by_key[one[key]] = merged(by_key.get(one[key]), one)
+        return list(by_key.values())
     return patch
 
 
@@ -49,21 +49,21 @@ def render(folder: Path) -> list[Manifest]:
     (top,) = documents(folder / "kustomization.yaml")
     assert top["kind"] == "Kustomization"
     assert set(top) <= KNOWN, set(top) - KNOWN
-    found: list[Manifest] = []
+    manifests: list[Manifest] = []
     for name in top["resources"]:
         path = folder / name
-        found += render(path) if path.is_dir() else documents(path)
-    found = copy.deepcopy(found)
+        manifests += render(path) if path.is_dir() else documents(path)
+    manifests = copy.deepcopy(manifests)
     for patch in top.get("patches", ()):
         assert set(patch) == {"path"}
         (changes,) = documents(folder / patch["path"])
-        targets = [i for i, one in enumerate(found) if identity(one) == identity(changes)]
+        targets = [i for i, one in enumerate(manifests) if identity(one) == identity(changes)]
         assert len(targets) == 1, identity(changes)
-        found[targets[0]] = merged(found[targets[0]], changes)
-    for one in found:
+        manifests[targets[0]] = merged(manifests[targets[0]], changes)
+    for one in manifests:
         for image in top.get("images", ()):
             set_image(one, image)
         if "namespace" in top and one["kind"] not in NOT_NAMESPACED:
             one["metadata"]["namespace"] = top["namespace"]
-    assert len({identity(one) for one in found}) == len(found)
-    return found
+    assert len({identity(one) for one in manifests}) == len(manifests)
+    return manifests

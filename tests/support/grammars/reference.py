@@ -119,11 +119,11 @@ def _draw(source: random.Random, expr: Expr) -> str:
 
 
 def _references(expr: Expr) -> list[str]:
-    found = [expr[1]] if expr[0] == "ref" else []
+    names = [expr[1]] if expr[0] == "ref" else []
     for part in expr[1:]:
         if isinstance(part, tuple) and part and isinstance(part[0], str):
-            found += _references(part)
-    return found
+            names += _references(part)
+    return names
 
 
 class _Match:
@@ -162,15 +162,15 @@ class _Match:
     def repeated(self, expr: Expr, at: int) -> frozenset[int]:
         _, body, least, most = expr
         places = frozenset([at])
-        found = places if least == 0 else frozenset()
+        reached = places if least == 0 else frozenset()
         for times in range(1, most + 1):
             after = frozenset().union(*(self.ends(body, place) for place in places))
-            if not after or (times > least and after <= found):
+            if not after or (times > least and after <= reached):
                 break
             if times >= least:
-                found |= after
+                reached |= after
             places = after
-        return found
+        return reached
 
 
 class _Reader:
@@ -209,11 +209,11 @@ class _Reader:
         return self.text[self.at : self.at + 1]
 
     def options(self) -> Expr:
-        found = [self.sequence()]
+        sequences = [self.sequence()]
         while self.peek() == "|":
             self.at += 1
-            found.append(self.sequence())
-        return found[0] if len(found) == 1 else ("alt", *found)
+            sequences.append(self.sequence())
+        return sequences[0] if len(sequences) == 1 else ("alt", *sequences)
 
     def sequence(self) -> Expr:
         parts: list[Expr] = []
@@ -245,12 +245,12 @@ class _Reader:
 
     def literal(self) -> Expr:
         self.at += 1
-        found: list[Expr] = []
+        chars: list[Expr] = []
         while self.peek() != '"':
             code = self.char()
-            found.append(("chars", False, ((code, code),)))
+            chars.append(("chars", False, ((code, code),)))
         self.at += 1
-        return found[0] if len(found) == 1 else ("seq", *found)
+        return chars[0] if len(chars) == 1 else ("seq", *chars)
 
     def char_class(self) -> Expr:
         self.at += 1

@@ -34,12 +34,12 @@ class Key:
     def elements(self) -> tuple[int, list[bytes]]:
         """Of an array: its type, and each element's bytes."""
         kind, n = struct.unpack_from("<IQ", self.payload)
-        at, found = 12, []
+        at, items = 12, []
         for _ in range(n):
             size = 8 + struct.unpack_from("<Q", self.payload, at)[0] if kind == STRING else SIZES[kind]
-            found.append(self.payload[at : at + size])
+            items.append(self.payload[at : at + size])
             at += size
-        return kind, found
+        return kind, items
 
 
 @dataclass(frozen=True)

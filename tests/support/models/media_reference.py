@@ -84,5 +84,5 @@ def logprobs(path: str, prompt: list[Array], deltas: dict[str, Array] | None = N
         h = gate / (1 + np.exp(-gate)) * (h @ t[f"{at}.ffn_up.weight"].T)
         x = x + h @ t[f"{at}.ffn_down.weight"].T
     logits = rms_norm(x[-1], EPS) * t["output_norm.weight"] @ t["token_embd.weight"].T
-    found: Array = logits - logits.max() - np.log(np.exp(logits - logits.max()).sum())
-    return found
+    scores: Array = logits - logits.max() - np.log(np.exp(logits - logits.max()).sum())
+    return scores
