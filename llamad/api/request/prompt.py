@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -33,7 +33,13 @@ class Built(ABC):
         """Return the token ids as int32, after those of the system prompt. Any thread."""
 
 
-Prompt = str | list[int | str]  # a text, token ids, or both
+class IdPrompt(list[int]):
+    """A prompt of token ids only. A prompt may have many, so their types are checked once, when it is read."""
+
+    __slots__ = ()
+
+
+Prompt = str | IdPrompt | list[int | str]  # a text, token ids, or both
 
 
 class PromptObject(msgspec.Struct, frozen=True):
@@ -41,6 +47,10 @@ class PromptObject(msgspec.Struct, frozen=True):
 
     text: str
     files: list[Any]
+
+
+# The types of the elements of an array, as the JSON decoder makes them. A bool is not a token id.
+_ID, _TEXT, _ID_OR_TEXT = frozenset({int}), frozenset({str}), frozenset({int, str})
 
 
 class Prompts(tuple[Prompt | PromptObject, ...]):
@@ -62,15 +72,14 @@ def split(value: Any, prompts_max: int, n_ctx: int) -> Prompts:
         raise too_long(len(value), n_ctx)
     if len(value) > max(n_ctx, prompts_max):
         raise bad(f'"prompt" may hold at most {prompts_max} prompts (--prompts-max)')
-    if any(isinstance(one, list | dict) for one in value) or all(isinstance(one, str) for one in value):
-        prompts = [unwrapped(one, "prompt") for one in value]
-    else:
-        prompts = [value]
+    types = set(map(type, value))
+    if types == _ID:
+        return Prompts((IdPrompt(value),))
+    is_several = list in types or dict in types or types == _TEXT
+    prompts = [unwrapped(one, "prompt") for one in value] if is_several else [value]
     if len(prompts) > prompts_max:
         raise bad(f'"prompt" may hold at most {prompts_max} prompts (--prompts-max)')
-    for prompt in prompts:
-        _check(prompt, n_ctx)
-    return Prompts(prompts)
+    return Prompts([_checked(prompt, n_ctx) for prompt in prompts])
 
 
 def unwrapped(value: Any, field: str) -> Any:
@@ -97,16 +106,18 @@ def text_alone(value: Any, field: str) -> Any:
     return prompt
 
 
-def _check(prompt: Any, n_ctx: int) -> None:
-    if isinstance(prompt, str | PromptObject):
-        return
+def _checked(prompt: Any, n_ctx: int) -> Prompt | PromptObject:
+    """Return one of several prompts, or the only one, if it is valid."""
+    if isinstance(prompt, (str, PromptObject)):
+        return prompt
     if isinstance(prompt, list) and len(prompt) >= n_ctx:
         raise too_long(len(prompt), n_ctx)
     if not isinstance(prompt, list) or not prompt:
         raise bad('"prompt": each prompt must be a string or a non-empty array of token ids and strings')
-    for one in prompt:
-        if isinstance(one, bool) or not isinstance(one, (int, str)):
-            raise bad('"prompt": an array may hold token ids and strings only')
+    types = set(map(type, prompt))
+    if not types <= _ID_OR_TEXT:
+        raise bad('"prompt": an array may hold token ids and strings only')
+    return IdPrompt(prompt) if types == _ID else prompt
 
 
 def n_chars(prompts: Sequence[Prompt | Built]) -> int:
@@ -114,16 +125,19 @@ def n_chars(prompts: Sequence[Prompt | Built]) -> int:
     the total is above TEXT_INLINE_MAX, because this function must be fast, too."""
     total = 0
     for prompt in prompts:
-        total += prompt.n_chars if isinstance(prompt, Built) else len(prompt)
-        if isinstance(prompt, list) and total <= TEXT_INLINE_MAX:
-            total += sum(len(one) for one in prompt if isinstance(one, str))
+        if isinstance(prompt, (str, list)):
+            total += len(prompt)
+            if type(prompt) is list and total <= TEXT_INLINE_MAX:
+                total += sum(len(one) for one in prompt if isinstance(one, str))
+        else:
+            total += prompt.n_chars
     return total
 
 
 def check_sizes(sent: Sequence[Prompt | Built], model: Model) -> None:
     """Raise ApiError for a text that is too long whatever its tokens are. Nothing is tokenized."""
     for prompt in sent:
-        if not isinstance(prompt, Built):
+        if isinstance(prompt, (str, list)):
             check_size(n_chars([prompt]), model.vocab, model.info.vocab_type, model.n_ctx_slot)
 
 
@@ -133,12 +147,12 @@ def tokenize(prompt: Prompt | Built, model: Model, system: bytes = b"") -> bytes
     BOS is added if the prompt begins with text, the model expects it, and there is no system prompt, which would have
     it already.
     """
-    if isinstance(prompt, Built):
-        tokens = prompt.tokens(model, system)
-    elif isinstance(prompt, str):
+    if isinstance(prompt, str):
         tokens = _text(prompt, not system, model)
-    elif all(type(one) is int for one in prompt):
-        tokens = _ids(cast("list[int]", prompt), model)
+    elif isinstance(prompt, IdPrompt):
+        tokens = _ids(prompt, model)
+    elif isinstance(prompt, Built):
+        tokens = prompt.tokens(model, system)
     else:
         parts = []
         for i, one in enumerate(prompt):
@@ -146,17 +160,20 @@ def tokenize(prompt: Prompt | Built, model: Model, system: bytes = b"") -> bytes
                 _text(one, i == 0 and not system, model) if isinstance(one, str) else _ids([one], model)
             )
         tokens = b"".join(parts)
-    bos = array("i", [model.info.bos]).tobytes()
     if system and not isinstance(prompt, Built):
-        tokens = system + (tokens[4:] if model.info.add_bos and tokens.startswith(bos) else tokens)
+        tokens = system + (tokens[4:] if model.info.add_bos and tokens.startswith(_bos(model)) else tokens)
     if not tokens:
         if model.info.bos < 0:
             raise bad('"prompt" is empty and the model has no BOS token')
-        tokens = bos
+        tokens = _bos(model)
     n_tokens = len(tokens) // 4
     if n_tokens >= model.n_ctx_slot:
         raise too_long(n_tokens, model.n_ctx_slot, len(system) // 4)
     return tokens
+
+
+def _bos(model: Model) -> bytes:
+    return array("i", [model.info.bos]).tobytes()
 
 
 def _text(text: str, add_special: bool, model: Model) -> bytes:
