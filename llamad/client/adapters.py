@@ -148,6 +148,8 @@ class Adapters:
     ) -> tuple[Use, ...]:
         """Return the adapters of a request: with its own scales, or those of scales(chosen) if it has none, and the
         adapter that it names. Raises UnknownAdapter."""
+        if scales is None and not self._known:
+            return ()
         by_number = self.scales(chosen) if scales is None else dict(scales)
         self._check(by_number)
         if named is not None and (scales is None or named.info.id not in by_number):

@@ -219,8 +219,11 @@ class EngineClient:
 
     def has_share(self, client: int, n_tasks: int) -> bool:
         """Return whether `n_tasks` more tasks of this client leave room in the queue for other clients."""
+        n_max = self.n_slots + share_of(self.queue_max)
+        if len(self.tasks) + n_tasks <= n_max:  # even if all of them were this client's
+            return True
         n_own = sum(running.task.context.client == client for running in self.tasks.values())
-        return n_own + n_tasks <= self.n_slots + share_of(self.queue_max)
+        return n_own + n_tasks <= n_max
 
     def new_group(self) -> int:
         """Return a new number for tasks that share the prefill of one prompt."""

@@ -197,11 +197,12 @@ class Job:
         text = ready.constraint.text if ready.constraint is not None else ""
         options.check_echo(g, self.constraint, n_parts, text)
         conversation = conversation_of(request) if g.stream else ""
-        self.tasks.check_room(self.served.service.client(request), n_parts)
+        client = self.served.service.client(request)
+        self.tasks.check_room(client, n_parts)
         if self.on_prompt is not None:
             options.check_prompt_probs(g, ready.tokens, self.served.settings.answer_max_bytes)
         t_submit_us = clock_us()
-        maker = self._task_maker(ready, n_parts, t_submit_us)
+        maker = self._task_maker(ready, client, n_parts, t_submit_us)
         self.memory.count(options.held_bytes(g, self.constraint, ready.tokens, maker.bias, ready.breakers))
         parts = [
             CompletionPart(self, i * g.n + k, tokens, options.seed_of(g, k))
@@ -217,11 +218,11 @@ class Job:
         if g.system_prompt is not None:
             self.served.key_states.set_system(self.key, ready.system)
 
-    def _task_maker(self, ready: PreparedPrompts, n_parts: int, t_submit_us: int) -> TaskMaker:
+    def _task_maker(self, ready: PreparedPrompts, client: int, n_parts: int, t_submit_us: int) -> TaskMaker:
         g, served = self.generation, self.served
         uses = adapters_of(served, self.key, g.model, g.lora)
         self.adapter_ids = [use.info.id for use in uses]
-        maker = TaskMaker(served, self.exchange.request, g, self.model, ready, uses, t_submit_us)
+        maker = TaskMaker(served, self.exchange.request, client, g, self.model, ready, uses, t_submit_us)
         maker.answer_bytes_max = 0 if g.stream else max(1, served.settings.answer_max_bytes // n_parts)
         maker.is_streamed = g.stream or self.watch is not None
         maker.has_markers = self.markers or g.shows_markers

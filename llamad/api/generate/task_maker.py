@@ -24,6 +24,7 @@ class TaskMaker:
         self,
         served: ServedModel,
         request: Request,
+        client: int,
         generation: GenerationRequest,
         model: Model,
         ready: PreparedPrompts,
@@ -38,7 +39,7 @@ class TaskMaker:
         self._context = RequestContext(
             request.request_id,
             request.key_name,
-            served.service.client(request),
+            client,
             served.owner(request),
             served.service.session(request),
             deadline_us=served.deadline_us(t_submit_us),

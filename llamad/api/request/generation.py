@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
@@ -24,6 +25,7 @@ from llamad.protocol.model_info import ModelInfo
 from llamad.protocol.sampling_params import Sampling
 
 ECHO_BYTES_MAX = 64 << 20
+NEVER_MAX = 8  # sets of forbidden tokens whose biases are kept; a model has up to four
 PART_BYTES = 8192  # memory of a task besides its prompt and its packed options
 
 
@@ -118,11 +120,13 @@ def check_prompt_probs(options: Options, prompts: Sequence[bytes], limit: int) -
 
 def biases(options: Options, eog_tokens: list[int], suppressed: list[int]) -> bytes:
     """Return the request's biases, followed by the forbidden tokens, in the engine's format."""
-    own, never = options.logit_bias, _never([*(eog_tokens if options.ignore_eos else ()), *suppressed])
+    own, never = options.logit_bias, _never((*(eog_tokens if options.ignore_eos else ()), *suppressed))
     return packed_biases(own.tokens + never.tokens, own.values + never.values)
 
 
-def _never(tokens: Sequence[int]) -> Biases:
+@lru_cache(maxsize=NEVER_MAX)
+def _never(tokens: tuple[int, ...]) -> Biases:
+    """Return biases that forbid these tokens. They are kept, because a model always has the same."""
     return Biases(LogitBias(token, -math.inf) for token in tokens)
 
 
@@ -131,7 +135,7 @@ def _biases_json(options: Options, eog_tokens: Sequence[int]) -> msgspec.Raw:
     own = options.logit_bias.json
     if not options.ignore_eos or not eog_tokens:
         return msgspec.Raw(own)
-    never = _never(eog_tokens).json
+    never = _never(tuple(eog_tokens)).json
     return msgspec.Raw(own[:-1] + b"," + never[1:] if len(options.logit_bias) else never)
 
 

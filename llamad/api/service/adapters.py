@@ -24,17 +24,18 @@ def adapters_of(
     no such adapter, and a 400 if there is no adapter with one of the numbers."""
     adapters = served.host.adapters
     try:
-        return adapters.uses(scales, named(adapters, served.names, model), served.key_states.scales(key))
+        adapter = None if model is None else named(adapters, served.names, model)
+        return adapters.uses(scales, adapter, served.key_states.scales(key))
     except UnknownAdapter as error:
         raise bad(
             f'"lora": there is no adapter {error}; GET /lora-adapters lists those of this server'
         ) from None
 
 
-def named(adapters: Adapters, names: Collection[str], model: str | None) -> Adapter | None:
+def named(adapters: Adapters, names: Collection[str], model: str) -> Adapter | None:
     """Return the adapter that the name of a model refers to, or None if it refers to the model itself. A name that is
     unknown also refers to the model."""
-    if model is None or model in names:
+    if model in names:
         return None
     if len(model) > NAME_MAX:
         raise bad(f'"model" may have at most {NAME_MAX} characters, not {len(model)}')
