@@ -16,6 +16,7 @@ from llamad.api.request.errors import ApiError, bad, too_long
 from llamad.api.request.text_limits import TEXT_INLINE_MAX as TEXT_INLINE_MAX
 from llamad.api.request.text_limits import check_size, limited
 from llamad.protocol.model_info import Model
+from llamad.tokenizer import token_ids
 
 
 class Built(ABC):
@@ -182,7 +183,9 @@ def _text(text: str, add_special: bool, model: Model) -> bytes:
 
 
 def _ids(ids: list[int], model: Model) -> bytes:
-    for token in (min(ids), max(ids)):
-        if not 0 <= token < model.vocab.n_vocab:
-            raise bad(f'"prompt": token id {token} is outside the vocabulary of {model.vocab.n_vocab}')
-    return array("i", ids).tobytes()
+    n_vocab = model.vocab.n_vocab
+    packed = token_ids.pack([*ids], n_vocab)  # it takes no subclass of list
+    if packed is None:
+        token = next(one for one in (min(ids), max(ids)) if not 0 <= one < n_vocab)
+        raise bad(f'"prompt": token id {token} is outside the vocabulary of {n_vocab}')
+    return packed
