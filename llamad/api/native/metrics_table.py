@@ -12,7 +12,6 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
-from llamad.api.service.metrics import Labels
 from llamad.api.service.served_model import ServedModel
 from llamad.api.service.service import Service
 from llamad.base.clock import clock_us
@@ -95,6 +94,7 @@ def requests(service: Service) -> dict[Labels, int]:
     return {(("endpoint", route), ("status", str(status))): n for (route, status), n in counts}
 
 
+Labels = tuple[tuple[str, str], ...]  # names and values
 Value = float | Mapping[Labels, float]
 
 

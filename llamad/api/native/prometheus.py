@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from llamad.api.native.metrics_table import SECTIONS, Metric, ModelSection, Snapshot, Value
+from llamad.api.native.metrics_table import SECTIONS, Labels, Metric, ModelSection, Snapshot, Value
 from llamad.api.request.errors import ApiError
-from llamad.api.service.metrics import Histogram, Labels
 from llamad.api.service.model_table import ModelTable
+from llamad.base.histogram import Histogram
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response
 

@@ -5,42 +5,10 @@ Written on the event loop. Labels are route names, status codes and models only,
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterable
-
+from llamad.base.histogram import Histogram
 from llamad.http.exchange import CLIENT_GONE, Exchange
 
-Labels = tuple[tuple[str, str], ...]
-
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
-
-
-class Histogram:
-    """A Prometheus histogram: its name, its help text and the upper bounds of its buckets."""
-
-    __slots__ = ("bounds", "counts", "help", "name", "total")
-
-    def __init__(self, name: str, help: str, bounds: tuple[float, ...]) -> None:
-        self.name = name
-        self.help = help
-        self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.total = 0.0
-
-    def observe(self, value: float, n: int = 1) -> None:
-        self.counts[bisect_left(self.bounds, value)] += n
-        self.total += value * n
-
-    def samples(self) -> Iterable[tuple[str, Labels, str]]:
-        """Yield the names, labels and values of its lines."""
-        n = 0
-        for bound, count in zip(self.bounds, self.counts, strict=False):
-            n += count
-            yield f"{self.name}_bucket", (("le", f"{bound:g}"),), str(n)
-        n += self.counts[-1]
-        yield f"{self.name}_bucket", (("le", "+Inf"),), str(n)
-        yield f"{self.name}_sum", (), f"{self.total:.9g}"
-        yield f"{self.name}_count", (), str(n)
 
 
 class Reloads:

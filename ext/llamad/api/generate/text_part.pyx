@@ -1,11 +1,12 @@
 # Passes a piece of text from the engine's event to the client's connection; this runs for every token of every stream.
 # Runs on the event loop. The endpoint decides what its events look like; stream_event writes them.
 from libc.stdint cimport int64_t
-from time import monotonic
 
 from llamad.api.generate.stream_event cimport TextFrame
+from llamad.base.histogram cimport Histogram
 from llamad.client.text_event cimport TextEvent
 from llamad.http.exchange cimport Exchange
+from llamad.http.lifetime cimport monotonic
 
 
 cdef class TextPart:
@@ -23,15 +24,18 @@ cdef class TextPart:
         cdef object job = self.job, metrics = job.served.metrics
         cdef bytes event
         cdef Exchange exchange
+        cdef Histogram seconds
         cdef int64_t n_new
         if self.n_decoded == 0:
             # Without streaming, many tokens arrive in one event; the first one was decoded when decoding began.
             self.n_decoded = 1
             self.t_first_us = self.t_last_us = text.t_us - text.predict_us
-            metrics.first_token_seconds.observe(<double>self.t_last_us / 1e6 - job.exchange.request.t_start)
+            seconds = metrics.first_token_seconds
+            seconds.observe(<double>self.t_last_us / 1e6 - <double>job.exchange.request.t_start)
         n_new = text.n_decoded - self.n_decoded
         if n_new > 0:
-            metrics.token_gap_seconds.observe(<double>(text.t_us - self.t_last_us) / 1e6 / <double>n_new, n_new)
+            seconds = metrics.token_gap_seconds
+            seconds.observe(<double>(text.t_us - self.t_last_us) / 1e6 / <double>n_new, n_new)
         self.n_decoded = text.n_decoded
         self.t_last_us = text.t_us
         if self.held or not text.data:
