@@ -124,6 +124,8 @@ def test_plain_grammars() -> None:
     assert of_texts(special, 100) == 'root ::= "\\"\\\\\\n\\x00\\x7f\\xe9\\u4e2d\\U0001f600"\n'
     assert of_texts(special, 38) is None
     assert of_texts(["a"] * 10 + ["b" * 30], 30) is None
+    n_chars = 2 * text_grammars.PIECE_CHARS + 1  # they are escaped in pieces
+    assert of_texts(["\n" * n_chars], 4 * n_chars) == 'root ::= "' + r"\n" * n_chars + '"\n'
     assert of_regex(r"^(yes|no)\.$") == 'root ::= ("yes" | "no") "."\n'
     assert of_regex("a|") == 'root ::= "a"?\n'
     assert of_regex("") == 'root ::= ""\n'
