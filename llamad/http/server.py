@@ -31,6 +31,8 @@ REFUSED_MAX = 128
 SWEEP_SLICE = 500
 NO_CONNECTION = "The server has no free connection (--connections-max); try again in a second."
 SWEEP_PAUSE_SECONDS = 0.005
+# The most connections that close in one turn of the event loop. Ten thousand would hold it for 60 ms.
+CLOSE_SLICE = 256
 
 
 class HttpServer:
@@ -66,6 +68,8 @@ class HttpServer:
         self.n_active = 0  # exchanges in flight
         self.n_refused = 0  # connections rejected since the start
         self._refused: set[Connection] = set()
+        self._n_closing = 0  # connections whose clients left in this turn
+        self._left: list[Connection] = []  # those that a later turn closes
         self._access_log = access_log
         self._log_quiet = log_quiet
         self._ssl = ssl_context
@@ -231,6 +235,25 @@ class HttpServer:
 
     def can_linger(self) -> bool:
         return not self.draining and len(self._refused) <= REFUSED_MAX
+
+    def closes_later(self, connection: Connection) -> bool:
+        """Return whether a connection whose client has left stays open for now, because many have left at once."""
+        if self._n_closing == 0:
+            asyncio.get_running_loop().call_soon(self._close_some)
+        self._n_closing += 1
+        if self._n_closing <= CLOSE_SLICE:
+            return False
+        self.places.leave(connection)
+        self._left.append(connection)
+        return True
+
+    def _close_some(self) -> None:
+        for connection in self._left[-CLOSE_SLICE:]:
+            connection.abort()
+        del self._left[-CLOSE_SLICE:]
+        self._n_closing = CLOSE_SLICE if self._left else 0
+        if self._left:
+            asyncio.get_running_loop().call_later(SWEEP_PAUSE_SECONDS, self._close_some)
 
     def forget(self, connection: Connection) -> None:
         self.connections.discard(connection)

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from llamad.http.limits import raise_nofile
 from llamad.http.request import Response, address_of
+from llamad.http.server import CLOSE_SLICE
 
 GET = b"GET %b HTTP/1.1\r\nHost: test\r\n\r\n"
 STRANGER = "127.0.0.2"
@@ -122,6 +124,29 @@ def test_a_reader_that_takes_nothing_gives_way_as_well(serve: Any, until: Any) -
         until(lambda: all(c.flow.write_paused for c in list(h.server.connections)), "full buffers")
         with h.connect() as c:
             assert c.get("/hello").status == 200
+
+
+def test_clients_that_leave_at_once_are_closed_in_slices(serve: Any, until: Any, monkeypatch: Any) -> None:
+    """Ten thousand closings in one turn held the event loop for 60 ms."""
+    raise_nofile(4096)
+    h = serve()
+    close_some, n_left = h.server._close_some, []
+
+    def spy() -> None:
+        n_left.append(len(h.server._left))
+        close_some()
+
+    monkeypatch.setattr(h.server, "_close_some", spy)
+    clients = [h.connect() for _ in range(3 * CLOSE_SLICE)]
+    until(lambda: h.server.n_connections == len(clients), "connections")
+
+    def leave_while_the_loop_waits() -> None:
+        for client in clients:
+            client.sock.close()
+
+    h.on_loop(leave_while_the_loop_waits)
+    until(lambda: not h.server.connections, "closed connections")
+    assert n_left == [2 * CLOSE_SLICE, CLOSE_SLICE]
 
 
 def test_addresses() -> None:

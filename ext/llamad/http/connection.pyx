@@ -93,6 +93,7 @@ cdef class Connection(Lifetime):
         if self._abandon():
             self.flow.reset()
         self.phase = CLOSED
+        return self.server.closes_later(self)
 
     def connection_lost(self, exc):
         self._abandon()
