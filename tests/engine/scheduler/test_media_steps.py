@@ -18,7 +18,9 @@ N_ROWS, N_POS, ROW = 300, 20, -2  # and the fake's token of a row
 
 
 class MediaHarness(Harness):
-    def submit_image(self, before: bytes, after: bytes, *, is_grid: bool, name=b"", **options) -> int:
+    def submit_image(
+        self, before: bytes, after: bytes, *, is_grid: bool, name=b"", is_non_causal=False, **options
+    ) -> int:
         """An image of rows with one number each, between two texts."""
         rows = np.ones(N_ROWS, np.float32).tobytes()
         grid = np.array(
@@ -28,7 +30,7 @@ class MediaHarness(Harness):
         self.blob.size = len(rows) + len(grid)
         memoryview(self.blob)[:] = rows + grid
         first = self.vocab.tokenize(before, True, True)
-        ids = first + row_ids(name, 0, N_ROWS, N_POS if is_grid else N_ROWS, False)
+        ids = first + row_ids(name, 0, N_ROWS, N_POS if is_grid else N_ROWS, is_non_causal)
         ids += self.vocab.tokenize(after, False, True)
         run = packed_run(self.blob.id, 0, len(rows) if is_grid else -1, len(first) // 4, N_ROWS)
         return self.submit(ids=ids, rows=SimpleNamespace(packed=run), **options)
@@ -39,9 +41,10 @@ class MediaHarness(Harness):
             assert cells == [max(token, ROW) for token in self.core.slot_tokens(slot)], f"slot {slot}"
 
 
-def make(n_slots: int) -> MediaHarness:
+def make(n_slots: int, **more) -> MediaHarness:
     fake = Fake(n_ctx=2048, n_batch=512, device_us=200)
-    return MediaHarness(fake, n_slots=n_slots, n_ctx=2048, n_batch=512, has_device=True, n_row=1)
+    options = {"n_ctx": 2048, "n_batch": 512, "has_device": True, "n_row": 1, **more}
+    return MediaHarness(fake, n_slots=n_slots, **options)
 
 
 @pytest.mark.parametrize("is_grid", [False, True])
@@ -74,6 +77,28 @@ def test_an_image_between_prompts_stays_whole(is_grid):
             h.wait(first, *tasks)
             assert h.text(tasks[0]) == b"stuv"
         assert sum(step.n_fillers for step in h.steps) > 0, "nothing was decoded for the shape alone"
+
+
+def test_rows_that_cannot_be_split_join_no_step_that_they_would_make_too_long():
+    """A stream waited for the prompts of others and for a whole image in one step."""
+    n_max = N_ROWS + 20
+    with make(3, has_device=False, step_tokens_max=n_max) as h:
+        stream = h.submit(b"writes", id_slot=0, n_predict=1500)
+        h.wait_first(stream)
+        image = {"is_grid": False, "is_non_causal": True, "id_slot": 1, "n_predict": 1}
+        h.wait(
+            h.submit_image(b"before", b"after", name=b"a", **image)
+        )  # the slot keeps what stands before the image
+        h.fake.block(True)
+        h.catch()
+        tasks = [
+            h.submit(b"x" * 40, id_slot=2, n_predict=1),
+            h.submit_image(b"before", b"after", name=b"b", **image),
+        ]
+        h.fake.block(False)
+        h.wait(stream, *tasks)
+        assert max(step.n_tokens + step.n_media for step in h.steps) <= n_max
+        assert h.end(tasks[1]).n_slot_tokens > N_ROWS
 
 
 @pytest.mark.parametrize("code", [1, -1, -3])

@@ -191,14 +191,18 @@ cdef int _has_rows_next(const Slot *slot) noexcept nogil:
 
 cdef int32_t _choose_media(Plan *plan, Slot *slot, int32_t n_room) noexcept nogil:
     """Choose how many rows of an image or a sound are decoded in this step, before everything else; only one slot has
-    rows in a step. Rows that see each other are not split."""
-    cdef int32_t n
+    rows in a step. Rows that see each other are not split: if they do not fit behind the prompts that this step has,
+    they wait until their slot is the first one."""
+    cdef int32_t n, can_split
     if plan.media_slot != NULL:
         return 0
     n = run_length(slot.prefill + slot.n_tokens, slot.n_prefill - slot.n_tokens)
-    plan.can_split_media = not slot.prefill[slot.n_tokens] & ROW_NON_CAUSAL or slot.n_partial > 0
-    if plan.can_split_media:
+    can_split = not slot.prefill[slot.n_tokens] & ROW_NON_CAUSAL or slot.n_partial > 0
+    if can_split:
         n = min(n, min(n_room, plan.batch_max))
+    elif n > n_room and plan.n_prefill_tokens:
+        return 0
+    plan.can_split_media = can_split
     plan.media_slot = slot
     plan.n_media = n
     return n
