@@ -1,1 +1,1 @@
-"""Saved states for tests: layouts, corpora, damaged ones."""
+"""What drafts from text are compared with."""

@@ -4,10 +4,13 @@ from libc.stdlib cimport free, malloc
 
 from llamad.engine.drafts.draft_rules cimport Drafted, DraftRules
 from llamad.engine.drafts.earlier_answers cimport Answers, answers_add, answers_draft, answers_free, answers_init
+from llamad.engine.drafts.lookup_file cimport LookupFile
 from llamad.engine.drafts.match_finder cimport (
     MATCH_MAX, PIECE_TOKENS, PLACES_MAX, STEPS_LONG_MAX, STEPS_SHORT_MAX, Matches, matches_agree, matches_append,
     matches_clear, matches_draft, matches_follow, matches_free, matches_index, matches_init,
 )
+from llamad.engine.drafts.ngram_draft cimport NgramTables, ngrams_draft
+from llamad.engine.drafts.ngram_table cimport NgramTable, table_free, table_init, table_learn, table_take, table_release
 
 LIMITS = {
     "match": MATCH_MAX,
@@ -145,3 +148,71 @@ cdef class AnswersProbe:
         cdef DraftBuffer buffer = DraftBuffer(rules)
         return buffer.result(answers_draft(&self.answers, owner, _first(tokens), <int32_t>tokens.shape[0],
                                            &buffer.rules, buffer.draft))
+
+
+def learn(LookupFile file, const int32_t[::1] tokens, n_new: int) -> bool:
+    """Learn the last n_new tokens. Return whether all of it was learned."""
+    return table_learn(&file.table, _first(tokens), <int32_t>tokens.shape[0], n_new) == 0
+
+
+def hold(LookupFile file) -> bool:
+    """Take the table, as a thread does that writes it. Return whether it was free."""
+    return table_take(&file.table) != 0
+
+
+def let_go(LookupFile file) -> None:
+    table_release(&file.table)
+
+
+cdef class ContextTable:
+    """The n-grams of a slot's text."""
+    cdef NgramTable table
+
+    def __cinit__(self, n_max: int) -> None:
+        if table_init(&self.table, n_max, n_max) != 0:
+            raise MemoryError()
+
+    def __dealloc__(self) -> None:
+        table_free(&self.table)
+
+    def learn(self, const int32_t[::1] tokens, n_new: int) -> bool:
+        return table_learn(&self.table, _first(tokens), <int32_t>tokens.shape[0], n_new) == 0
+
+
+def draft_ngrams(ContextTable context, LookupFile dynamic, LookupFile fixed, const int32_t[::1] tokens,
+                 n_max: int) -> tuple[list[int], int, int]:
+    """Return the draft of ngrams_draft(), the size of the first n-gram, and the count of its follower."""
+    cdef NgramTables tables
+    cdef int32_t n_draft_max = n_max, *draft = <int32_t *>malloc(<size_t>(n_draft_max + 1) * sizeof(int32_t))
+    cdef Drafted drafted
+    tables.context = NULL if context is None else &context.table
+    tables.dynamic = NULL if dynamic is None else &dynamic.table
+    tables.fixed = NULL if fixed is None else &fixed.table
+    with nogil:
+        drafted = ngrams_draft(&tables, &tokens[0], <int32_t>tokens.shape[0], n_draft_max, draft)
+    result = [draft[i] for i in range(drafted.n)]
+    free(draft)
+    return result, drafted.n_match, drafted.n_places
+
+
+def learn_each(LookupFile file, const int32_t[::1] tokens) -> None:
+    """Learn the tokens one by one, for timing."""
+    cdef int32_t i
+    with nogil:
+        for i in range(<int32_t>tokens.shape[0]):
+            table_learn(&file.table, &tokens[0], i + 1, 1)
+
+
+def draft_each(LookupFile dynamic, LookupFile fixed, const int32_t[::1] tokens, n_max: int) -> int:
+    """Draft after each token, for timing. Return the number of tokens drafted."""
+    cdef NgramTables tables
+    cdef int32_t i, n_draft_max = n_max, *draft = <int32_t *>malloc(<size_t>(n_draft_max + 1) * sizeof(int32_t))
+    cdef uint64_t n = 0
+    tables.context = NULL
+    tables.dynamic = NULL if dynamic is None else &dynamic.table
+    tables.fixed = NULL if fixed is None else &fixed.table
+    with nogil:
+        for i in range(1, <int32_t>tokens.shape[0] + 1):
+            n += <uint64_t>ngrams_draft(&tables, &tokens[0], i, n_draft_max, draft).n
+    free(draft)
+    return n
