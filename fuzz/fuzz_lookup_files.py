@@ -60,9 +60,9 @@ def check(path: Path, raw: bytes, dice: random.Random) -> bool:
     file = LookupFile(str(path), N_VOCAB)
     assert file.content() == written(expected)
     text = dice.choices(range(N_VOCAB), k=dice.randint(2, 12))
-    for tables in ((file, None), (None, file), (file, file)):
-        draft = draft_ngrams(None, *tables, array("i", text), 8)[0]
-        assert draft == drafted({}, *(expected if one else {} for one in tables), text, 8)
+    for dynamic, fixed in ((file, None), (None, file), (file, file)):
+        draft = draft_ngrams(None, dynamic, fixed, array("i", text), 8)[0]
+        assert draft == drafted({}, expected if dynamic else {}, expected if fixed else {}, text, 8)
         assert all(0 <= token < N_VOCAB for token in draft)
     if dice.random() < 0.1 and all(max(part.values()) < 2**30 for part in expected.values()):
         file = LookupFile(str(path), N_VOCAB, learns=True)

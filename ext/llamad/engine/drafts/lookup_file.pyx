@@ -16,7 +16,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 
 from llamad.base.system cimport sched_yield
 from llamad.engine.drafts.ngram_table cimport (
-    NGRAM_MAX, Follower, Ngram, table_add, table_find, table_follower, table_free, table_init, table_make,
+    NGRAM_MAX, Ngram, table_add, table_find, table_follower, table_free, table_init, table_make,
     table_release, table_take,
 )
 

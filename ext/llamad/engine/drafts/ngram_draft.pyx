@@ -82,11 +82,10 @@ cdef const Follower *_choose(const NgramTables *tables, const int32_t *end, int3
     cdef const Ngram *fixed_ngram = NULL
     if tables.fixed != NULL and n_tail >= N_FIXED:
         fixed_ngram = table_find(tables.fixed, end - N_FIXED, N_FIXED)
-    follower = _seen(tables.context, LAX_COUNTS, LAX_PERCENTS, end, n_tail, tables.fixed, fixed_ngram,
-                     n_match)
+    follower = _seen(tables.context, LAX_COUNTS, LAX_PERCENTS, end, n_tail, tables.fixed, fixed_ngram, n_match)
     if follower == NULL:
         follower = _seen(tables.dynamic, STRICT_COUNTS, STRICT_PERCENTS, end, n_tail, tables.fixed, fixed_ngram,
-                     n_match)
+                         n_match)
     if follower == NULL and fixed_ngram != NULL and fixed_ngram.sum >= LAX_COUNTS[N_FIXED - 1]:
         follower = &tables.fixed.followers[fixed_ngram.best - 1]
         n_match[0] = N_FIXED
