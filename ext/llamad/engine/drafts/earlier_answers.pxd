@@ -4,6 +4,10 @@ from libc.stdint cimport int32_t, uint64_t
 from llamad.engine.drafts.draft_rules cimport Drafted, DraftRules
 from llamad.engine.drafts.match_finder cimport Matches
 
+cdef enum:
+    ANSWER_OWNERS_MAX = 8    # with ANSWER_TOKENS_MAX for each: 8 MiB. Chosen
+    ANSWER_TOKENS_MAX = 1 << 16
+
 ctypedef struct OwnedAnswers:
     uint64_t owner
     uint64_t used            # larger is later; 0: nobody's

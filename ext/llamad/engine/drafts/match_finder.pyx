@@ -119,7 +119,7 @@ cdef void _cut(Matches *m, int32_t n) noexcept nogil:
     cdef int32_t i, place
     cdef uint32_t bucket
     cdef Chain *chain
-    if n <= _first(m) or m.n_indexed - n > PIECE_TOKENS:
+    if n <= _first(m) or m.n_indexed - n > CUT_TOKENS_MAX:
         _unindex(m)
     for i in range(N_CHAINS):
         chain = &m.chains[i]

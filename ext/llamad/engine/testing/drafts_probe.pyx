@@ -183,7 +183,8 @@ def draft_ngrams(ContextTable context, LookupFile dynamic, LookupFile fixed, con
                  n_max: int) -> tuple[list[int], int, int]:
     """Return the draft of ngrams_draft(), the size of the first n-gram, and the count of its follower."""
     cdef NgramTables tables
-    cdef int32_t n_draft_max = n_max, *draft = <int32_t *>malloc(<size_t>(n_draft_max + 1) * sizeof(int32_t))
+    cdef int32_t n_draft_max = n_max
+    cdef int32_t *draft = <int32_t *>malloc(<size_t>(n_draft_max + 1) * sizeof(int32_t))
     cdef Drafted drafted
     tables.context = NULL if context is None else &context.table
     tables.dynamic = NULL if dynamic is None else &dynamic.table
@@ -206,7 +207,8 @@ def learn_each(LookupFile file, const int32_t[::1] tokens) -> None:
 def draft_each(LookupFile dynamic, LookupFile fixed, const int32_t[::1] tokens, n_max: int) -> int:
     """Draft after each token, for timing. Return the number of tokens drafted."""
     cdef NgramTables tables
-    cdef int32_t i, n_draft_max = n_max, *draft = <int32_t *>malloc(<size_t>(n_draft_max + 1) * sizeof(int32_t))
+    cdef int32_t i, n_draft_max = n_max
+    cdef int32_t *draft = <int32_t *>malloc(<size_t>(n_draft_max + 1) * sizeof(int32_t))
     cdef uint64_t n = 0
     tables.context = NULL
     tables.dynamic = NULL if dynamic is None else &dynamic.table
