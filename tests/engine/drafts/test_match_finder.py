@@ -15,8 +15,7 @@ from llamad.engine.testing.drafts_probe import LIMITS, MatchesProbe
 
 def probe_of(tokens: list[int], n_max: int = 4096) -> MatchesProbe:
     probe = MatchesProbe(n_max)
-    probe.follow(ids(tokens))
-    while probe.index():
+    while probe.follow(ids(tokens)):
         pass
     return probe
 
@@ -76,7 +75,7 @@ def test_a_long_text_is_indexed_in_pieces() -> None:
     assert probe.draft(automatic(8)) == (text[70_008:70_016], 8, 1)
     # Much is cut, so the rest is indexed again; a little is cut, so nothing is.
     assert probe.follow(ids(text[:60_000])) == 60_000 - LIMITS["piece"]
-    while probe.index():
+    while probe.follow(ids(text[:60_000])):
         pass
     assert probe.follow(ids(text[:59_000])) == 0
     assert probe.follow(ids([*text[:59_000], *text[10:16]])) == 0
@@ -111,8 +110,9 @@ def test_a_text_that_does_not_fit_drafts_nothing() -> None:
     assert probe.draft(automatic()) == ([], 0, 0)
     probe.follow(ids([1, 2, 3, 4] * 64))
     assert probe.draft(automatic(2))[0] == [1, 2]
-    probe.append(ids([1]))
+    probe.follow(ids([1, 2, 3, 4] * 64 + [1]))
     assert probe.draft(automatic()) == ([], 0, 0)
+    probe.follow(ids([1, 2, 3, 4] * 64))
     probe.clear()
     assert probe.draft(automatic()) == ([], 0, 0)
 

@@ -2,13 +2,13 @@
 # engine thread.
 #
 # An owner's drafts come from its own answers only, so that nobody can find out by timing what others were answered. The
-# memory is allocated at the start: 16 bytes for each of n_owners_max times n_tokens_max tokens, which the system
-# provides as they are used.
+# memory is allocated at the start: 16 bytes for each of n_owners_max times n_tokens_max tokens. The system provides a
+# quarter of it then, and the rest as it is used.
 from libc.stdint cimport int32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
 from llamad.engine.drafts.match_finder cimport (
-    matches_append, matches_clear, matches_continue, matches_free, matches_index, matches_init,
+    matches_append, matches_clear, matches_draft_other, matches_free, matches_index, matches_init,
 )
 
 cdef int32_t BORDER = -1
@@ -88,4 +88,4 @@ cdef Drafted answers_draft(Answers *answers, uint64_t owner, const int32_t *toke
         return drafted
     _use(answers, owned)
     matches_index(&owned.matches)
-    return matches_continue(&owned.matches, tokens, n, rules, draft)
+    return matches_draft_other(&owned.matches, tokens, n, rules, draft)

@@ -6,8 +6,8 @@ from llamad.engine.drafts.draft_rules cimport Drafted, DraftRules
 from llamad.engine.drafts.earlier_answers cimport Answers, answers_add, answers_draft, answers_free, answers_init
 from llamad.engine.drafts.lookup_file cimport LookupFile
 from llamad.engine.drafts.match_finder cimport (
-    MATCH_MAX, PIECE_TOKENS, PLACES_MAX, STEPS_LONG_MAX, STEPS_SHORT_MAX, Matches, matches_agree, matches_append,
-    matches_clear, matches_draft, matches_follow, matches_free, matches_index, matches_init,
+    MATCH_MAX, PIECE_TOKENS, PLACES_MAX, STEPS_LONG_MAX, STEPS_SHORT_MAX, Matches, matches_agree, matches_clear,
+    matches_draft, matches_follow, matches_free, matches_init,
 )
 from llamad.engine.drafts.ngram_draft cimport NgramTables, ngrams_draft
 from llamad.engine.drafts.ngram_table cimport NgramTable, table_free, table_init, table_learn, table_take, table_release
@@ -48,6 +48,7 @@ cdef class DraftBuffer:
 cdef class MatchesProbe:
     """The match finder of one text."""
     cdef Matches matches
+    cdef const int32_t[::1] tokens   # that it follows
 
     def __cinit__(self, n_max: int) -> None:
         if matches_init(&self.matches, n_max) != 0:
@@ -71,20 +72,17 @@ cdef class MatchesProbe:
         matches_agree(&self.matches, _first(tokens), <int32_t>tokens.shape[0])
 
     def follow(self, const int32_t[::1] tokens) -> int:
+        self.tokens = tokens
         return matches_follow(&self.matches, _first(tokens), <int32_t>tokens.shape[0])
-
-    def append(self, const int32_t[::1] tokens) -> int:
-        return matches_append(&self.matches, _first(tokens), <int32_t>tokens.shape[0])
-
-    def index(self) -> int:
-        return matches_index(&self.matches)
 
     def draft(self, rules) -> tuple[list[int], int, int]:
         """Return the draft, the length of the match and the number of places that voted."""
         cdef DraftBuffer buffer = DraftBuffer(rules)
+        cdef const int32_t *tokens = _first(self.tokens)
+        cdef int32_t n = <int32_t>self.tokens.shape[0]
         cdef Drafted drafted
         with nogil:
-            drafted = matches_draft(&self.matches, &buffer.rules, buffer.draft)
+            drafted = matches_draft(&self.matches, tokens, n, &buffer.rules, buffer.draft)
         return buffer.result(drafted)
 
     def follow_each(self, const int32_t[::1] tokens) -> None:
@@ -103,7 +101,7 @@ cdef class MatchesProbe:
         with nogil:
             for i in range(n_begin_, <int32_t>tokens.shape[0] + 1):
                 matches_follow(&self.matches, &tokens[0], i)
-                n += <uint64_t>matches_draft(&self.matches, &buffer.rules, buffer.draft).n
+                n += <uint64_t>matches_draft(&self.matches, &tokens[0], i, &buffer.rules, buffer.draft).n
         return n
 
     def replay(self, const int32_t[::1] tokens, n_prompt: int, rules) -> tuple[int, int, int, int]:
@@ -118,7 +116,7 @@ cdef class MatchesProbe:
                 pass
             while i < n:
                 matches_follow(&self.matches, &tokens[0], i)
-                drafted = matches_draft(&self.matches, &buffer.rules, buffer.draft)
+                drafted = matches_draft(&self.matches, &tokens[0], i, &buffer.rules, buffer.draft)
                 k = 0
                 while k < drafted.n and i + k < n and buffer.draft[k] == tokens[i + k]:
                     k += 1
