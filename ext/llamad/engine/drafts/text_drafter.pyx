@@ -42,7 +42,7 @@ cdef int32_t _draft(void *arg, const Slot *slot, int32_t n, int32_t *draft, int3
         rules = drafts.rules[i]
         rules.n_draft_max = min(rules.n_draft_max, n_max)
         rules.n_draft_min = min(rules.n_draft_min, rules.n_draft_max)
-        drafted = matches_draft(own, &rules, draft)
+        drafted = matches_draft(own, slot.tokens, n, &rules, draft)
         if drafts.has_answers:
             other = answers_draft(&drafts.answers, slot.owner, slot.tokens, n, &rules, more)
             if other.n and (drafted.n == 0 or other.n_match > drafted.n_match):
