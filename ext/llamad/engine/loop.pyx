@@ -236,6 +236,8 @@ cdef void _step(State *state) noexcept nogil:
             return
         state.slots.is_pending = 0
         state.stats.decode_us += now_us() - t_decode
+        if state.plan.n_stalled:
+            state.plan.prefill_us += <double>(now_us() - t_decode)  # decoding slots waited for the rows
     if state.plan.batch.n_tokens == 0:
         faults_passed(state)
         state.stats.n_steps += 1
