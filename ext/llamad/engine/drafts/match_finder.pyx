@@ -234,13 +234,16 @@ cdef int32_t _vote(const Matches *m, Places *places, int32_t offset, int32_t n_o
     """Return the token that follows at most of the places, -1 if it does not at n_needed of them; drop the others. If
     two follow as often, the token at the most recent place wins. A draft continues a text of n_own tokens."""
     cdef int32_t tokens[PLACES_MAX]
-    cdef int32_t i, k, at, n = 0, n_best = 0, best = -1
+    cdef int32_t i, k, at, n = 0, n_best = 0, best = -1, n_same = 0
     for i in range(places.n):
         at = places.at[i] + offset
         if at < m.end:
             tokens[i] = _at(m, at)
         else:
             tokens[i] = draft[at - n_own] if n_own else -1
+        n_same += tokens[i] == tokens[0]
+    if n_same == places.n:
+        return tokens[0] if n_same >= n_needed else -1
     for i in range(places.n):
         if tokens[i] < 0 or tokens[i] == best:
             continue
