@@ -1,5 +1,5 @@
 # A table of n-grams: how often each token followed 1 to 4 others. It is what llama.cpp calls an n-gram cache.
-from libc.stdint cimport int32_t, int64_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 cdef enum:
     NGRAM_MAX = 4
@@ -28,6 +28,7 @@ ctypedef struct NgramTable:
     uint32_t n_followers_max
     uint32_t *follower_slots
     int32_t follower_shift
+    uint64_t seed            # of the hashes, so that no text can be made to collide
     int32_t is_free          # 0: another thread learns or writes
 
 cdef int table_init(NgramTable *t, uint32_t n_ngrams_max, uint32_t n_followers_max) noexcept nogil

@@ -4,7 +4,14 @@ from libc.stdint cimport INT32_MAX, int32_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memset
 
-from llamad.base.system cimport store_int, take_int
+from posix.unistd cimport getpid
+
+from llamad.base.system cimport now_us, store_int, take_int
+
+
+cdef inline uint64_t _mixed(uint64_t hash, uint32_t number) noexcept nogil:
+    hash = (hash ^ number) * <uint64_t>0x9E3779B97F4A7C15
+    return hash ^ hash >> 29
 
 
 cdef int32_t _shift(uint32_t n) noexcept nogil:
@@ -23,6 +30,7 @@ cdef int table_init(NgramTable *t, uint32_t n_ngrams_max, uint32_t n_followers_m
     t.n_followers_max = n_followers_max
     t.ngram_shift = _shift(n_ngrams_max)
     t.follower_shift = _shift(n_followers_max)
+    t.seed = _mixed(<uint64_t>now_us(), <uint32_t>getpid())
     t.is_free = 1
     t.ngrams = <Ngram *>malloc((<size_t>n_ngrams_max + 1) * sizeof(Ngram))
     t.followers = <Follower *>malloc((<size_t>n_followers_max + 1) * sizeof(Follower))
@@ -41,15 +49,10 @@ cdef void table_free(NgramTable *t) noexcept nogil:
     memset(t, 0, sizeof(NgramTable))
 
 
-cdef inline uint64_t _mixed(uint64_t hash, uint32_t number) noexcept nogil:
-    hash = (hash ^ number) * <uint64_t>0x9E3779B97F4A7C15
-    return hash ^ hash >> 29
-
-
 cdef uint32_t *_ngram_slot(const NgramTable *t, const int32_t *padded) noexcept nogil:
     """Return the slot of an n-gram, or the free one where it belongs."""
     cdef uint64_t mask = (<uint64_t>1 << (64 - t.ngram_shift)) - 1
-    cdef uint64_t hash = 0, i
+    cdef uint64_t hash = t.seed, i
     cdef int32_t k
     for k in range(NGRAM_MAX):
         hash = _mixed(hash, <uint32_t>padded[k])
@@ -62,7 +65,7 @@ cdef uint32_t *_ngram_slot(const NgramTable *t, const int32_t *padded) noexcept 
 cdef uint32_t *_follower_slot(const NgramTable *t, uint32_t ngram, int32_t token) noexcept nogil:
     """Return the slot of a follower, or the free one where it belongs."""
     cdef uint64_t mask = (<uint64_t>1 << (64 - t.follower_shift)) - 1
-    cdef uint64_t i = _mixed(_mixed(0, ngram), <uint32_t>token) * <uint64_t>0x9E3779B97F4A7C15 >> t.follower_shift
+    cdef uint64_t i = _mixed(_mixed(t.seed, ngram), <uint32_t>token) * <uint64_t>0x9E3779B97F4A7C15 >> t.follower_shift
     cdef const Follower *follower
     while t.follower_slots[i]:
         follower = &t.followers[t.follower_slots[i] - 1]
