@@ -126,6 +126,7 @@ void llama_numa_init(enum ggml_numa_strategy numa);
 size_t llama_max_devices(void);
 size_t llama_max_parallel_sequences(void);
 bool llama_supports_gpu_offload(void);
+const char *llama_print_system_info(void);
 struct llama_model_params llama_model_default_params(void);
 struct llama_context_params llama_context_default_params(void);
 
