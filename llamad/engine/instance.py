@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from llamad.engine.core import Core
+from llamad.engine.drafts.spec_types import WITH_ANSWERS, rules_of
+from llamad.engine.drafts.text_drafter import TextDrafter
 from llamad.engine.fit.bound import MIB, surely_fits
 from llamad.engine.loading import adapters
 from llamad.engine.loading.memory import cache_ram_bytes, checkpoint_bytes
@@ -85,8 +87,10 @@ class Instance:
     def _prepare(self) -> messages.Ready:
         self._warm_up_vectors()
         states: list[bytes] = []
+        spec_types = ""
         if self.loaded.can_generate:
             self.core = core = self._core()
+            spec_types = self._draft(core)
             token = max(0, self.loaded.info.bos)
             if self._settings.warmup:
                 code = core.warm_up(token)
@@ -96,7 +100,7 @@ class Instance:
                 states = core.probe(token)
             if self.loaded.can_copy(self._settings, states):
                 core.allow_copies(states[0], max(self._settings.fit_target) * MIB)
-        return messages.Ready(states, self.loaded.n_swa)
+        return messages.Ready(states, self.loaded.n_swa, spec_types)
 
     def compile(self, request: messages.Compile) -> messages.Compiled | messages.Refused:
         """Compile a grammar; any thread. It may take long."""
@@ -190,3 +194,24 @@ class Instance:
             n_row=loaded.n_row if settings.mmproj is not None else 0,
             n_text_max=max(loaded.info.n_ctx_train, loaded.n_ctx_slot),
         )
+
+    def _draft(self, core: Core) -> str:
+        """Let the core draft as the flags say. Return the names of the types, or "" if nothing is drafted."""
+        settings, rules = self._settings, rules_of(self._settings)
+        if not rules:
+            return ""
+        if settings.llama_api_only:
+            log.warning("nothing is drafted: --llama-api-only is given")
+            return ""
+        drafter = TextDrafter(
+            n_slots=settings.n_parallel,
+            n_ctx=self.loaded.n_ctx_slot,
+            rules=list(rules.values()),
+            answers=not WITH_ANSWERS.isdisjoint(rules),
+        )
+        if not core.draft_with(drafter, -1 if settings.spec_fixed is None else settings.spec_fixed):
+            log.warning(
+                "nothing is drafted: this model's memory cannot remove tokens that were drafted wrongly"
+            )
+            return ""
+        return ",".join(rules)

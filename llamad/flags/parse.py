@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from llamad.flags.env_file import Line
+from llamad.flags.groups.speculative import OF_ALL_TYPES
 from llamad.flags.settings import DaemonSettings, ModelSettings, Settings, divided
 from llamad.flags.table import TABLE, Table
 from llamad.flags.types.flag import ENV_PREFIX, Action, Flag, Later, Preset, Ready, Request
@@ -305,6 +306,9 @@ def _imply(values: dict[str, Any], given: frozenset[str]) -> None:
         values["mmap"] = False
     if values["model_url"] is not None and "model" not in given:
         values["model"] = ""  # it is stored in the cache
+    for name, dests in OF_ALL_TYPES.items():
+        if name in given:
+            values |= {dest: values[name] for dest in dests if dest not in given}
 
 
 def _unescape(values: dict[str, Any], given: frozenset[str]) -> None:
@@ -337,6 +341,8 @@ def _check_together(settings: Settings) -> None:
         raise FlagError(
             f"--grp-attn-w {model.grp_attn_w} must be a multiple of --grp-attn-n {model.grp_attn_n}"
         )
+    if model.spec_fixed is not None and model.spec == "off" and not model.spec_types:
+        raise FlagError("--spec-fixed needs drafts: add --spec auto, --spec-type or --spec-default")
     if model.hf_repo is not None and model.model_url is not None:
         raise FlagError("--hf-repo and --model-url both name the model; leave one out")
     if model.hf_file is not None and model.hf_repo is None:

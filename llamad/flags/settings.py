@@ -28,6 +28,7 @@ from llamad.flags.groups.rope import Rope
 from llamad.flags.groups.sampling import Sampling
 from llamad.flags.groups.server import Server
 from llamad.flags.groups.slots import Slots
+from llamad.flags.groups.speculative import Speculation
 from llamad.options.table import WITH_FLAG, Options
 
 
@@ -54,6 +55,7 @@ class ModelSettings(
     Hub,
     Context,
     Slots,
+    Speculation,
     RequestLimits,
     Sampling,
     Grammar,

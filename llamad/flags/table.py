@@ -100,6 +100,7 @@ TABLE = Table(
     + hub.FLAGS
     + context.FLAGS
     + slots.FLAGS
+    + speculative.FLAGS
     + limits.REQUEST_FLAGS
     + sampling.FLAGS
     + grammar.FLAGS
@@ -112,7 +113,6 @@ TABLE = Table(
     + rope.FLAGS
     + embedding.FLAGS
     + adapters.FLAGS
-    + speculative.FLAGS
     + multimodal.FLAGS
     + inert.FLAGS
 )

@@ -51,6 +51,7 @@ class Connections:
         self.model: Model | None = None
         self.engine: EngineClient | None = None
         self.states: States | None = None  # None unless the flags enable them
+        self.spec_types = ""  # how the engine drafts; "" if it does not
         self.embedder: Embedder | None = None
         self.media = make_reader(settings, arena) if not settings.is_remote else None
         self.adapters = Adapters(settings.lora, not settings.lora_init_without_apply)
@@ -68,6 +69,7 @@ class Connections:
         if loaded.can_generate:
             self.connect(Link(channel.memory, channel.command, channel.event), control)
             self.set_states(ready)
+            self.spec_types = ready.spec_types
         if loaded.vectors is not None:
             self.connect_vectors(loaded, control)
         self.loading.connect(control, self.engine if loaded.can_generate else None)

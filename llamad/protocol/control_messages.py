@@ -136,10 +136,12 @@ class Loaded(Message, frozen=True):
 
 class Ready(Message, frozen=True):
     """The engine serves, and the channel has its memory. `states` are a state of one token and one of two tokens (for
-    ses1.Layout), or empty if the model has no states; `n_window` is its sliding window."""
+    ses1.Layout), or empty if the model has no states; `n_window` is its sliding window; `spec_types` says how it
+    drafts, "" if it does not."""
 
     states: list[bytes]
     n_window: int
+    spec_types: str = ""
 
 
 class LoadFailed(Message, frozen=True):

@@ -76,6 +76,9 @@ LINES = [
     ("-m m.gguf -a gpt-4o,gpt-4o-mini --tags chat,small --cors-origins localhost", 0),
     ("-m m.gguf --fit on --fit-target 1024", 0),
     ("-m m.gguf --spec-draft-n-max 3 --spec-draft-p-min 0.75", 0),
+    ("-m m.gguf --spec-type ngram-mod --spec-ngram-size-n 24 --draft-min 48 --draft-max 64", 2),
+    ("-m m.gguf --spec-type ngram-map-k4v --spec-ngram-map-k4v-size-n 8 --spec-ngram-map-k4v-min-hits 2", 0),
+    ("-m m.gguf --spec-default", 0),
     ("-m m.gguf --sleep-idle-seconds 600 --models-max 2", 2),
     ("-m m.gguf --load-mode mmap+mlock --no-repack --poll 50 --prio 0", 0),
     ("-m m.gguf --load-mode none --numa distribute --reuse-port --context-shift -n 64", 0),
@@ -99,8 +102,8 @@ VARIABLES = {
 # What a line demands that is not there yet.
 DEMANDS = [
     ("-dr gemma3", "models of Docker Hub"),
-    ("--fim-qwen-7b-spec", "speculative decoding"),
-    ("-m m.gguf -md draft.gguf --draft-max 16", "speculative decoding"),
+    ("--fim-qwen-7b-spec", "draft models"),
+    ("-m m.gguf -md draft.gguf --draft-max 16", "draft models"),
     ("--models-dir ./models_directory", "several models"),
     ("-m m.gguf --mcp-servers-config mcp.json", "server-side tools"),
 ]

@@ -100,8 +100,8 @@ def test_given() -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("--mtp", "--mtp needs speculative decoding, which"),
-        ("-md x.gguf", "-md needs speculative decoding, which"),
+        ("--mtp", "--mtp needs drafts from heads in the model, which"),
+        ("-md x.gguf", "-md needs draft models, which"),
     ],
 )
 def test_a_missing_feature_stops_with_a_sentence(line: str, message: str) -> None:

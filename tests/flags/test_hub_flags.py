@@ -8,6 +8,7 @@ import shlex
 import pytest
 from support.llama_server_flags import source_text
 
+from llamad.flags.groups import hub
 from llamad.flags.parse import FlagError, parse
 from llamad.flags.settings import Settings
 from llamad.flags.table import TABLE
@@ -117,7 +118,9 @@ def theirs() -> dict[str, dict[str, object]]:
 
 
 def test_presets_are_llama_servers() -> None:
-    presets = {flag.title: flag.kind for flag in TABLE.flags if isinstance(flag.kind, Preset)}
+    presets = {
+        flag.title for flag in TABLE.flags if isinstance(flag.kind, Preset) and flag.group == hub.TITLE
+    }
     assert sorted(presets) == sorted(theirs())
     for name, values in theirs().items():
         settings = settings_of(name)

@@ -9,6 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from llamad.flags.groups.speculative import OF_ALL_TYPES
 from llamad.flags.parse import parse
 from llamad.flags.table import TABLE
 from llamad.flags.types.flag import Flag
@@ -26,6 +27,7 @@ from llamad.flags.types.network import (
 )
 from llamad.flags.types.placement import CpuMask, CpuRange, Placements
 from llamad.flags.types.sampling import Bias, SamplerLetters, SamplerNames
+from llamad.flags.types.speculation import NGRAM_TYPES, SpecType
 from llamad.flags.types.values import AdapterFile, KvOverride, Placement, ScaledFile
 from llamad.options.sampler_names import LETTERS
 from llamad.options.values import LogitBias
@@ -95,6 +97,7 @@ STRATEGIES: dict[type[Kind[Any]], Callable[[Any], st.SearchStrategy[Any]]] = {
     Network: lambda kind: st.sampled_from(["unix", "10.0.0.0/8", "192.168.1.7/32", "fd00::/8"]),
     PathPrefix: lambda kind: st.sampled_from(["/a", "/llm/v2.x"]),
     Size: lambda kind: st.integers(kind.low, kind.high),
+    SpecType: lambda kind: st.sampled_from(NGRAM_TYPES),
     Url: lambda kind: WORD.map(lambda word: f"https://{word}"),
     SamplerNames: lambda kind: st.lists(
         st.sampled_from(sorted(LETTERS.values())), min_size=1, max_size=16
@@ -137,6 +140,8 @@ def chosen(draw: st.DrawFn) -> dict[str, tuple[Flag, Any]]:
     found.pop("metrics_public", None)  # with metrics, which is tested elsewhere
     for dest in ("hf_repo", "hf_file"):
         found.pop(dest, None)  # one name of the model, which is tested elsewhere
+    for dest in ("spec_fixed", *OF_ALL_TYPES):
+        found.pop(dest, None)  # they need or set others, which is tested elsewhere
     if found.get("flash_attn", (None, ""))[1] == "off":
         found.pop("cache_type_v", None)
     if "n_ctx" not in found:

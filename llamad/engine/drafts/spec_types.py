@@ -7,8 +7,10 @@ a match must be, how long a draft is, and who decides if a match continues in se
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from llamad.flags.settings import ModelSettings
 
 PLACES_MAX = 16
 CACHE_DRAFT_MAX = 8
@@ -61,13 +63,25 @@ def automatic(n_max: int = 64) -> DraftRules:
     return DraftRules(2, 1, n_max, 2, 1, PLACES_MAX, 50)
 
 
-SPEC_TYPES: dict[str, Callable[..., DraftRules]] = {
-    "ngram-simple": ngram_simple,
-    "ngram-map-k": ngram_map_k,
-    "ngram-map-k4v": ngram_map_k4v,
-    "ngram-mod": ngram_mod,
-    "ngram-cache": ngram_cache,
-}
+AUTO = "auto"
+# Their pool of llama-server outlives a request, so llamad uses earlier answers.
+WITH_ANSWERS = frozenset([AUTO, "ngram-mod"])
 
-# What --spec-default means.
-DEFAULT_TYPE: tuple[str, dict[str, Any]] = ("ngram-mod", {"n_match": 24, "n_min": 48, "n_max": 64})
+
+def rules_of(settings: ModelSettings) -> dict[str, DraftRules]:
+    """Return the rules that the settings name, in the order in which they are tried, which is llama-server's."""
+    types = {
+        "ngram-simple": ngram_simple(settings.spec_ngram_simple_size_n, settings.spec_ngram_simple_size_m),
+        "ngram-map-k": ngram_map_k(settings.spec_ngram_map_k_size_n, settings.spec_ngram_map_k_size_m),
+        "ngram-map-k4v": ngram_map_k4v(
+            settings.spec_ngram_map_k4v_size_n,
+            settings.spec_ngram_map_k4v_size_m,
+            settings.spec_ngram_map_k4v_min_hits,
+        ),
+        "ngram-mod": ngram_mod(
+            settings.spec_ngram_mod_n_match, settings.spec_ngram_mod_n_min, settings.spec_ngram_mod_n_max
+        ),
+        "ngram-cache": ngram_cache(),
+    }
+    rules = {name: one for name, one in types.items() if name in settings.spec_types}
+    return rules | ({AUTO: automatic()} if settings.spec == "auto" else {})

@@ -60,8 +60,6 @@ CACHE_LIST = Flag(
     help="Print the models in the cache and exit, as `llamad list`.",
 )
 
-DRAFTS = Later("speculative decoding")
-
 LATER_FLAGS: tuple[Flag, ...] = (
     placeholder(
         "-dr",
@@ -71,7 +69,7 @@ LATER_FLAGS: tuple[Flag, ...] = (
         status=Later("models of Docker Hub (most are at Hugging Face, too: --hf-repo)"),
     ),
     *(
-        placeholder(f"--{name}", kind=Switch(), default=False, status=DRAFTS)
+        placeholder(f"--{name}", kind=Switch(), default=False, status=Later("drafts from heads in the model"))
         for name in ("mtp", "dflash", "eagle3")
     ),
 )
@@ -143,7 +141,7 @@ PRESETS: tuple[Flag, ...] = (
     ),
     # These presets use a draft model.
     *(
-        placeholder(name, kind=Switch(), default=False, status=DRAFTS)
+        placeholder(name, kind=Switch(), default=False, status=Later("draft models"))
         for name in ("--fim-qwen-7b-spec", "--fim-qwen-14b-spec")
     ),
 )
