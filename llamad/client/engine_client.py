@@ -177,7 +177,7 @@ class EngineClient:
             if name in MAXIMA:
                 stats[name] = max(stats[name], before)
             elif name not in GAUGES:
-                stats[name] += before
+                stats[name] = stats.get(name, 0) + before
         return stats
 
     def slots(self) -> list[SlotCounts]:

@@ -43,7 +43,8 @@ class Alias(msgspec.Struct, frozen=True):
 class Field(msgspec.Struct, frozen=True):
     """One field of a struct: its type without annotations, and the values of these."""
 
-    name: str
+    name: str  # in JSON
+    attribute: str  # in the struct; the same unless the name has a dot
     type: Any
     default: Any  # NODEFAULT: required
     low: float | None  # inclusive
@@ -56,12 +57,12 @@ class Field(msgspec.Struct, frozen=True):
 
 @cache
 def fields_of(struct: type[msgspec.Struct]) -> Mapping[str, Field]:
-    """Return the fields of a struct in order."""
+    """Return the fields of a struct in order, by their names in JSON."""
     hints = get_type_hints(struct, include_extras=True)
     defaults = defaults_of(struct)
-    names = (one.name for one in msgspec.structs.fields(struct))
+    names = {one.encode_name: one.name for one in msgspec.structs.fields(struct)}
     return MappingProxyType(
-        {name: _field(name, hints[name], defaults.get(name, NODEFAULT)) for name in names}
+        {name: _field(name, own, hints[own], defaults.get(own, NODEFAULT)) for name, own in names.items()}
     )
 
 
@@ -74,7 +75,7 @@ def defaults_of(struct: type[msgspec.Struct]) -> dict[str, Any]:
     return defaults
 
 
-def _field(name: str, hint: Any, default: Any) -> Field:
+def _field(name: str, attribute: str, hint: Any, default: Any) -> Field:
     type, *annotations = get_args(hint) if get_origin(hint) is Annotated else (hint,)
     values: dict[str, Any] = dict.fromkeys(("low", "high", "above", "option", "alias"))
     values["description"] = ""
@@ -86,4 +87,4 @@ def _field(name: str, hint: Any, default: Any) -> Field:
             values["option"] = one
         elif isinstance(one, Alias):
             values["alias"] = one
-    return Field(name, type, default, **values)
+    return Field(name, attribute, type, default, **values)

@@ -9,7 +9,7 @@ import json
 
 from llamad.options.option import FLOAT_MAX, INT32_MAX, Field, Option
 from llamad.options.sampler_names import LETTERS
-from llamad.options.sections import ANSWER, FORM, LENGTH, PENALTIES, PROMPT, SAMPLING
+from llamad.options.sections import ANSWER, FORM, LENGTH, PENALTIES, PROMPT, SAMPLING, SPECULATION
 from llamad.options.table import FIELDS, names_of
 
 _INTRODUCTION = """\
@@ -43,7 +43,7 @@ this JSON object, alone or as the value of `system_prompt`.
 
 def page() -> str:
     parts = [_INTRODUCTION]
-    for section in (PROMPT, LENGTH, SAMPLING, PENALTIES, FORM, ANSWER):
+    for section in (PROMPT, LENGTH, SAMPLING, PENALTIES, FORM, ANSWER, SPECULATION):
         rows = [
             _row(field, field.option)
             for field in FIELDS.values()

@@ -8,7 +8,7 @@ from functools import partial
 from llamad.options.option import Option
 
 PROMPT, LENGTH, SAMPLING, PENALTIES = "Prompt", "Length", "Sampling", "Penalties"
-FORM, ANSWER = "Structured output", "Response"
+FORM, ANSWER, SPECULATION = "Structured output", "Response", "Speculation"
 
 prompt = partial(Option, section=PROMPT)
 length = partial(Option, section=LENGTH)
@@ -16,3 +16,4 @@ sampling = partial(Option, section=SAMPLING)
 penalty = partial(Option, section=PENALTIES)
 form = partial(Option, section=FORM, echo=False)
 answer = partial(Option, section=ANSWER)
+speculation = partial(Option, section=SPECULATION, echo=False)

@@ -19,14 +19,18 @@ from llamad.options.ranges import (
     LastN,
     Length,
     Many,
+    Share,
     Whole,
 )
 from llamad.options.sampling_table import SamplingOptions
-from llamad.options.sections import answer, form, length, prompt
+from llamad.options.sections import answer, form, length, prompt, speculation
 from llamad.options.values import AdapterScales, ResponseFields, Stops, SystemPrompt
 
+# The names in JSON that are not names in Python.
+_DOTTED = {f"speculative_{name}": f"speculative.{name}" for name in ("n_max", "n_min", "p_min")}
 
-class Options(SamplingOptions, kw_only=True):
+
+class Options(SamplingOptions, kw_only=True, rename=_DOTTED):
     """The options of one generation. The flags override the defaults here, and a request overrides the flags."""
 
     # Prompt.
@@ -200,6 +204,34 @@ class Options(SamplingOptions, kw_only=True):
             echo=False,
         ),
     ] = None
+
+    # Speculation.
+
+    speculative_n_max: Annotated[
+        Count,
+        speculation(
+            help="maximum drafted tokens per step; 0: nothing is drafted",
+            default="as many as pay",
+            see=("--spec",),
+        ),
+    ] = LEFT_OUT
+    speculative_n_min: Annotated[
+        Count,
+        speculation(
+            help="drop drafts with fewer tokens",
+            note="It counts as at most `speculative.n_max`",
+            default="none",
+            see=("--spec",),
+        ),
+    ] = LEFT_OUT
+    speculative_p_min: Annotated[
+        Share,
+        speculation(
+            help="minimum probability of a token that a draft model drafts",
+            note="There are no draft models yet, so the header `X-Llamad-Ignored` names it unless it is 0",
+            default="none",
+        ),
+    ] = LEFT_OUT
 
 
 FIELDS = fields_of(Options)

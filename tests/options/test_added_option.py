@@ -85,7 +85,8 @@ def spelled_in(name: str) -> set[str]:
 
 
 def test_the_engines_options_are_those_of_the_table():
-    assert set(fields("ext/llamad/protocol/messages.pxd", "TaskOptions")) <= FIELDS.keys()
+    attributes = {one.attribute for one in FIELDS.values()}
+    assert set(fields("ext/llamad/protocol/messages.pxd", "TaskOptions")) <= attributes
     sampling = set(fields("ext/llamad/base/function_table.pxd", "llamad_sampling"))
     assert sampling - {"newline_token", "end_token", "n_samplers"} <= set(SamplingOptions.__struct_fields__)
 

@@ -12,7 +12,7 @@ from llamad.options.table import FIELDS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "options.md").read_text(encoding="utf-8")
 ROWS = [line.split("|") for line in PAGE.splitlines() if line.startswith("| `")]
-LISTED = {name for row in ROWS for name in re.findall(r"`(\w+)`", row[1])}
+LISTED = {name for row in ROWS for name in re.findall(r"`([\w.]+)`", row[1])}
 
 
 def test_the_page_is_made_from_the_table():
@@ -25,7 +25,7 @@ def test_every_option_has_its_row_and_every_row_its_option():
 
 
 def test_every_option_is_listed_once():
-    names = [name for row in ROWS for name in re.findall(r"`(\w+)`", row[1])]
+    names = [name for row in ROWS for name in re.findall(r"`([\w.]+)`", row[1])]
     assert sorted(names) == sorted(set(names))
 
 
@@ -42,8 +42,8 @@ def test_the_defaults_of_the_page_are_the_servers():
     for row in ROWS:
         if len(row) < 6 or not re.fullmatch(r" (-?[\d.]+|true|false) ", row[3]):
             continue
-        name = re.findall(r"`(\w+)`", row[1])[0]
+        name = re.findall(r"`([\w.]+)`", row[1])[0]
         value = {"true": True, "false": False}.get(row[3].strip())
-        assert getattr(defaults, name) == (float(row[3]) if value is None else value), name
+        assert getattr(defaults, FIELDS[name].attribute) == (float(row[3]) if value is None else value), name
         n_checked += 1
     assert n_checked > 30

@@ -203,9 +203,13 @@ cdef class Port:
     # --- the engine's board: read without asking the engine -------------------------------------------------------
 
     def stats(self) -> dict[str, int]:
-        """Return the engine's counters and times (µs)."""
+        """Return the engine's counters and times (µs). An array's entries that are not 0 have its name and their
+        position: n_accepted_at_0."""
         cdef Stats stats = self.channel.board.stats
-        return stats
+        counts = stats
+        accepted = counts.pop("n_accepted_at")
+        counts |= {f"n_accepted_at_{i}": n for i, n in enumerate(accepted) if n}
+        return counts
 
     def slots(self) -> list[SlotCounts]:
         """Return the counts of every slot."""

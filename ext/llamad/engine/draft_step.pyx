@@ -101,6 +101,8 @@ cdef void _guess(State *state, Slot *slot, int32_t token) noexcept nogil:
     """Judge the drafts by the slot's new token, and make the next one."""
     cdef Drafts *drafts = &state.drafts
     cdef Clocks *clocks = &drafts.clocks[slot.id]
+    cdef int32_t n_max = slot.task.command.options.speculative_n_max
+    n_max = DRAFT_MAX if n_max < 0 else min(<int32_t>DRAFT_MAX, n_max)
     slot.n_guessed = 0
     if drafts.fn == NULL or slot.n_tokens >= state.slots.n_ctx:
         return
@@ -109,7 +111,10 @@ cdef void _guess(State *state, Slot *slot, int32_t token) noexcept nogil:
         clocks_clear(clocks)
     clocks_token(clocks, token)
     slot.tokens[slot.n_tokens] = token  # it is decoded next
-    slot.n_guessed = drafts.fn(drafts.arg, slot, slot.n_tokens + 1, slot.draft, DRAFT_MAX)
+    if n_max:
+        slot.n_guessed = drafts.fn(drafts.arg, slot, slot.n_tokens + 1, slot.draft, n_max)
+    if slot.n_guessed < min(n_max, slot.task.command.options.speculative_n_min):
+        slot.n_guessed = 0
     clocks_draft(clocks, slot.draft, slot.n_guessed)
     if not _can_draft(state, slot):
         slot.n_guessed = 0
@@ -125,6 +130,8 @@ cdef void draft_step_take(State *state, Slot *slot, int64_t now) noexcept nogil:
         state.stats.n_drafts += 1
         state.stats.n_drafted += <uint64_t>slot.n_draft
         state.stats.n_accepted += <uint64_t>(n - 1 + is_deferred)
+        for i in range(n - 1 + is_deferred):
+            state.stats.n_accepted_at[i] += 1
     state.drafts.n_taken += n
     state.drafts.n_slots += 1
     for i in range(n):

@@ -16,6 +16,7 @@ ctypedef struct Stats:
     uint64_t n_drafts          # drafts that were verified
     uint64_t n_drafted         # tokens in them
     uint64_t n_accepted        # those that were right
+    uint64_t n_accepted_at[63]  # the same by their position in the draft (DRAFT_MAX)
     uint64_t n_decode_failures
     uint64_t n_refused         # decodes that found no room
     uint64_t n_aborted

@@ -85,6 +85,8 @@ ctypedef struct TaskOptions:
     int32_t n_indent
     int32_t n_probs
     int32_t post_sampling_probs
+    int32_t speculative_n_max  # tokens of a draft; negative: no limit
+    int32_t speculative_n_min  # shorter drafts are dropped
 
 # Followed by: prompt int32[n_prompt], what the penalties see instead of it int32[n_penalty], bias llamad_bias[n_bias],
 # DRY's breakers int32[n_breakers] (dry_breakers.pyx), stop strings (int32 length, bytes)[n_stop] in n_stop_bytes,

@@ -12,9 +12,17 @@ from llamad.client.events import Done
 from llamad.tokenizer.vocab import Vocab
 
 
-def timings(n_prompt: int, n_cached: int, prompt_us: int, n_decoded: int, predict_us: int) -> dict[str, Any]:
+def timings(
+    n_prompt: int,
+    n_cached: int,
+    prompt_us: int,
+    n_decoded: int,
+    predict_us: int,
+    n_drafted: int,
+    n_accepted: int,
+) -> dict[str, Any]:
     """Return `timings`, in milliseconds; prompt_n counts the tokens that were prefilled, cache_n those that were
-    reused."""
+    reused. Drafts are shown if there were any, as in llama-server."""
     n_read = n_prompt - n_cached
     prompt_ms, predicted_ms = prompt_us / 1e3, predict_us / 1e3
     return {
@@ -27,11 +35,20 @@ def timings(n_prompt: int, n_cached: int, prompt_us: int, n_decoded: int, predic
         "predicted_ms": predicted_ms,
         "predicted_per_token_ms": predicted_ms / n_decoded if n_decoded else 0.0,
         "predicted_per_second": n_decoded * 1e6 / predict_us if predict_us else 0.0,
+        **({"draft_n": n_drafted, "draft_n_accepted": n_accepted} if n_drafted else {}),
     }
 
 
 def ended_timings(done: Done) -> dict[str, Any]:
-    return timings(done.n_prompt, done.n_cached, done.prompt_us, done.n_decoded, done.predict_us)
+    return timings(
+        done.n_prompt,
+        done.n_cached,
+        done.prompt_us,
+        done.n_decoded,
+        done.predict_us,
+        done.n_drafted,
+        done.n_accepted,
+    )
 
 
 def progress(n_prompt: int, n_cached: int, n_processed: int, prompt_us: int) -> dict[str, Any]:
@@ -48,7 +65,17 @@ def usage(dones: Sequence[Done], n: int = 1) -> dict[str, Any]:
         "completion_tokens": n_completion,
         "total_tokens": n_prompt + n_completion,
         "prompt_tokens_details": {"cached_tokens": sum(done.n_cached for done in dones[::n])},
+        **_prediction(dones),
     }
+
+
+def _prediction(dones: Sequence[Done]) -> dict[str, Any]:
+    """Return how many drafted tokens were right and wrong, under OpenAI's names, if any were drafted."""
+    n_drafted, n_accepted = sum(done.n_drafted for done in dones), sum(done.n_accepted for done in dones)
+    if n_drafted == 0:
+        return {}
+    details = {"accepted_prediction_tokens": n_accepted, "rejected_prediction_tokens": n_drafted - n_accepted}
+    return {"completion_tokens_details": details}
 
 
 def token_json(vocab: Vocab, token: int, name: str, value: float) -> dict[str, Any]:

@@ -25,7 +25,8 @@ def piece_timings(part: CompletionPart, piece: TextEvent) -> dict[str, Any]:
     if not part.job.generation.timings_per_token:
         return {}
     times = piece.prompt_us, part.n_decoded, piece.predict_us
-    return {"timings": completion_json.timings(part.n_prompt, part.n_cached, *times)}
+    drafts = piece.n_drafted, piece.n_accepted
+    return {"timings": completion_json.timings(part.n_prompt, part.n_cached, *times, *drafts)}
 
 
 def probabilities(job: Job, piece: TextEvent) -> list[msgspec.Raw]:
@@ -74,6 +75,7 @@ def final_json(part: CompletionPart) -> dict[str, Any]:
             constraint.text if constraint else "",
             job.served.eog_tokens() if g.ignore_eos else (),
             job.parsing(),
+            job.served.host.spec_types,
         ),
         "prompt": prompt.decode("utf-8", "replace"),
         "has_new_line": done.has_new_line,

@@ -60,6 +60,11 @@ class Snapshot:
         """Return the number of tokens in slots. Those of a prefix that slots share count for each of them."""
         return sum(slot.n_tokens for slot in self.slots if slot.is_busy or not only_running)
 
+    def accepted_at(self) -> dict[Labels, int]:
+        """Return how many drafted tokens were right at each position of a draft."""
+        name = "n_accepted_at_"
+        return {(("position", key[len(name) :]),): n for key, n in self.stats.items() if key.startswith(name)}
+
     def adapters_in_use(self) -> dict[Labels, float]:
         """Return the adapters of requests in vLLM's format, which endpoint pickers read. The value is the time, so that
         the newer of two such lines counts."""
@@ -140,10 +145,6 @@ def gauge(name: str, help: str, source: str | Callable[[S], Value]) -> Metric[S]
     return Metric("gauge", name, help, _reader(source))
 
 
-def _nothing(_: Snapshot) -> Value:
-    return 0
-
-
 def _generates(served: ServedModel) -> bool:
     return served.host.model is not None and served.host.engine is not None
 
@@ -188,10 +189,16 @@ ENGINE = ModelSection(
     counter("llamacpp:tokens_predicted_seconds_total", "Time spent generating.", "predict_us"),
     counter("llamacpp:n_decode_total", "Number of llama_decode() calls.", "n_decodes"),
     counter("llamacpp:n_tokens_max", "Largest observed sequence length.", "n_tokens_max"),
-    # Metrics of speculative decoding, which llamad does not have; they are always 0.
-    counter("llamacpp:spec_decode_num_draft_tokens_total", "Draft tokens generated.", _nothing),
-    counter("llamacpp:spec_decode_num_accepted_tokens_total", "Draft tokens accepted.", _nothing),
-    counter("llamacpp:spec_decode_num_drafts_total", "Drafts verified.", _nothing),
+    counter("llamacpp:spec_decode_num_draft_tokens_total", "Drafted tokens that were verified.", "n_drafted"),
+    counter(
+        "llamacpp:spec_decode_num_accepted_tokens_total", "Drafted tokens that were right.", "n_accepted"
+    ),
+    counter("llamacpp:spec_decode_num_drafts_total", "Drafts verified.", "n_drafts"),
+    counter(
+        "llamacpp:spec_decode_num_accepted_tokens_per_pos_total",
+        "Drafted tokens that were right, by their position in the draft.",
+        Snapshot.accepted_at,
+    ),
     counter("llamad:aborted_total", "Tasks aborted because the client or server stopped.", "n_aborted"),
     counter("llamad:evicted_tokens_total", "Cached tokens dropped for another prompt.", "n_evicted"),
     counter(

@@ -64,6 +64,7 @@ def _params(served: ServedModel, shown: Options, part: CompletionPart | None) ->
         grammar="" if constraint is None else constraint.text,
         eog_tokens=served.eog_tokens() if shown.ignore_eos else (),
         parsing=options.PLAIN if part is None else part.job.parsing(),
+        spec_types=served.host.spec_types,
     )
 
 
@@ -100,7 +101,9 @@ def slot_json(
         "id_task": task_id,
         "task_id": task_id,
         "n_ctx": served.loaded().n_ctx_slot,
-        "speculative": False,
+        "speculative": bool(served.host.spec_types),
+        "draft_n": counts.n_drafted,
+        "draft_n_accepted": counts.n_accepted,
         "is_processing": part is not None,
         "is_suspended": part is not None and counts.is_suspended,
         "state": int(part is not None),

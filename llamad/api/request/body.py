@@ -77,11 +77,11 @@ def _read(type: type[T], fields: Mapping[str, Field], body: dict[str, Any], hook
     for name, value in body.items():
         field = fields.get(name)
         if field is not None and value is not None:
-            values[name] = _value(field, value, hook)
+            values[field.attribute] = _value(field, value, hook)
         elif value is not None and type.__struct_config__.forbid_unknown_fields:
             raise bad(f'"{name}" is not known; use {", ".join(fields)}')
     for name, field in fields.items():
-        if field.default is msgspec.NODEFAULT and name not in values:
+        if field.default is msgspec.NODEFAULT and field.attribute not in values:
             raise bad(f'"{name}" is required')
     return type(**values)
 

@@ -18,6 +18,7 @@ from llamad.api.request.errors import bad
 from llamad.api.request.parse import UINT32_MAX
 from llamad.api.request.triggers import shown_triggers
 from llamad.client.command import packed_biases
+from llamad.options.option import LEFT_OUT
 from llamad.options.table import FIELDS, Options, names_of
 from llamad.options.values import Biases, LogitBias
 from llamad.protocol.messages import PROB_JSON_BYTES
@@ -42,12 +43,13 @@ PLAIN = Parsing()
 
 # The names in generation_settings, and the option of each.
 _ECHOED = {
-    shown: name
+    shown: field.attribute
     for name, field in FIELDS.items()
     if field.option is not None and field.option.echo
     for shown in names_of(name)
 }
 _echoed_values = attrgetter(*_ECHOED.values())
+_DRAFTING_DEFAULTS = {"speculative.n_max": 16, "speculative.n_min": 5, "speculative.p_min": 0.9}
 
 
 def seed_of(options: Options, i: int) -> int:
@@ -139,6 +141,15 @@ def _biases_json(options: Options, eog_tokens: Sequence[int]) -> msgspec.Raw:
     return msgspec.Raw(own[:-1] + b"," + never[1:] if len(options.logit_bias) else never)
 
 
+def _drafting(options: Options) -> dict[str, float]:
+    """Return the request's limits of drafts, or llama-server's documented defaults where it has none."""
+    limits = options.speculative_n_max, options.speculative_n_min, options.speculative_p_min
+    return {
+        name: shown if value == LEFT_OUT else value
+        for (name, shown), value in zip(_DRAFTING_DEFAULTS.items(), limits, strict=True)
+    }
+
+
 def settings_json(
     options: Options,
     constraint: ConstraintSource,
@@ -148,6 +159,7 @@ def settings_json(
     grammar: str = "",
     eog_tokens: Sequence[int] = (),
     parsing: Parsing = PLAIN,
+    spec_types: str = "",
 ) -> dict[str, Any]:
     """Return `generation_settings`: every option as it was understood, under its old and new names. Each of n
     completions has its own seed."""
@@ -171,11 +183,8 @@ def settings_json(
         "reasoning_in_content": parsing.reasoning_in_content,
         "generation_prompt": parsing.generation_prompt,
         "backend_sampling": False,
-        "speculative.types": "none",
-        # The documented defaults; llamad has no speculative decoding yet.
-        "speculative.n_max": 16,
-        "speculative.n_min": 5,
-        "speculative.p_min": 0.9,
+        "speculative.types": spec_types or "none",
+        **_drafting(options),
         "lora": [{"id": number, "scale": scale} for number, scale in options.lora or ()],
         "system_prompt": None if system is None else system.json(),
     }

@@ -112,7 +112,9 @@ class Defaults:
             hints[name] = Annotated[Refused, msgspec.Meta(description=why)]
         hosted = {name: hints.get(name, Any) for name in struct.HOSTED.fields}
         hints |= hosted
-        fields = [(name, hints[name], defaults.get(name)) for name in {**FIELDS, **struct.REFUSED, **hosted}]
+        own = (field.attribute for field in FIELDS.values())
+        names = dict.fromkeys((*own, *struct.REFUSED, *hosted))
+        fields = [(name, hints[name], defaults.get(name)) for name in names]
         return cast("type[T]", msgspec.defstruct(struct.__name__, fields, bases=(struct,), kw_only=True))
 
     def special(self, type: Any, value: Any) -> Any:
@@ -153,6 +155,8 @@ class Defaults:
         request.id_slot = slot if 0 <= slot < settings.n_parallel else -1
         if request.t_max_predict_ms < 0:
             request.t_max_predict_ms = 0
+        if request.speculative_p_min > 0:  # drafts from text have no probabilities
+            request.left_out.add("speculative.p_min")
 
     def _clamp(self, options: Options) -> None:
         """Limit the lengths of the penalties. -1 means the context size; more would only take memory."""
