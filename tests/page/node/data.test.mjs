@@ -183,11 +183,12 @@ test("metrics and rates", () => {
   const before = readMetrics("# HELP x\nllamacpp:tokens_predicted_total 10\n");
   const now = readMetrics(
     "llamacpp:tokens_predicted_total 30\nllamacpp:prompt_tokens_total 25\nllamacpp:prompt_tokens_cached_total 75\n" +
-      'x{a="1"} 2\nx{a="2"} 3\n',
+      'x{a="1"} 2\nx{a="2"} 3\n' +
+      "llamacpp:spec_decode_num_draft_tokens_total 8\nllamacpp:spec_decode_num_accepted_tokens_total 2\n",
   );
   assert.equal(now.get("x"), 5);
   const rates = ratesOf(before, now, 2);
-  assert.deepEqual([rates.generated, rates.reused], [10, 0.75]);
+  assert.deepEqual([rates.generated, rates.reused, rates.accepted], [10, 0.75, 0.25]);
   assert.equal(ratesOf(null, now, 0).generated, 0);
   assert.equal(ratesOf(now, before, 1).generated, 0); // the server was started again
   const series = new Series();

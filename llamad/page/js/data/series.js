@@ -29,6 +29,7 @@ export function ratesOf(before, now, seconds) {
   const perSecond = (name) => (seconds > 0 ? grown(name) / seconds : 0);
   const computed = value("llamacpp:prompt_tokens_total");
   const cached = value("llamacpp:prompt_tokens_cached_total");
+  const drafted = value("llamacpp:spec_decode_num_draft_tokens_total");
   return {
     generated: perSecond("llamacpp:tokens_predicted_total"),
     prompt: perSecond("llamacpp:prompt_tokens_total"),
@@ -36,6 +37,7 @@ export function ratesOf(before, now, seconds) {
     waiting: value("llamacpp:requests_deferred"),
     cache: value("llamacpp:kv_cache_usage_ratio"),
     reused: computed + cached > 0 ? cached / (computed + cached) : 0,
+    accepted: drafted > 0 ? value("llamacpp:spec_decode_num_accepted_tokens_total") / drafted : 0,
   };
 }
 

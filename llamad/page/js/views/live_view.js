@@ -10,13 +10,14 @@ import { Chart } from "./chart.js";
 import { slotTable } from "./slot_table.js";
 
 const EVERY_MS = 1000;
+const DRAFTS = "Drafted tokens"; // shown if the server drafts
 
 export class LiveView {
   constructor() {
     this.series = Object.fromEntries(
-      ["generated", "prompt", "busy", "waiting", "cache", "reused"].map((name) => [name, new Series()]),
+      ["generated", "prompt", "busy", "waiting", "cache", "reused", "accepted"].map((name) => [name, new Series()]),
     );
-    const { generated, prompt, busy, waiting, cache, reused } = this.series;
+    const { generated, prompt, busy, waiting, cache, reused, accepted } = this.series;
     const slots = () => props.value?.total_slots ?? 1;
     this.charts = [
       new Chart("Generation", generated, (value) => `${decimal(value)} tokens/s`),
@@ -33,6 +34,12 @@ export class LiveView {
         "Prefix cache",
         reused,
         (value) => `${percent(value)} of prompts`,
+        () => 1,
+      ),
+      new Chart(
+        DRAFTS,
+        accepted,
+        (value) => `${percent(value)} accepted`,
         () => 1,
       ),
     ];
@@ -93,7 +100,9 @@ export class LiveView {
   }
 
   showOnly(titles) {
-    for (const chart of this.charts) chart.element.hidden = titles !== null && !titles.includes(chart.title);
+    const isDrafting = props.value?.default_generation_settings?.speculative ?? false;
+    for (const { element, title } of this.charts)
+      element.hidden = titles === null ? title === DRAFTS && !isDrafting : !titles.includes(title);
   }
 
   async readSlots(quiet) {
