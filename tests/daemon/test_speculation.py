@@ -110,6 +110,23 @@ def test_usage_says_how_many_were_right(drafting):
     assert "completion_tokens_details" not in answer["usage"]
 
 
+@pytest.mark.parametrize("shares", [False, True])
+def test_answers_are_drafts_for_their_key_only(shares):
+    keys = ("--api-key", "mine", "--api-key", "other")
+    with Live(
+        "--spec", "auto", *FIXED, *keys, *(["--share-prefixes"] if shares else []), "-np", "2"
+    ) as server:
+
+        def draft_n(key):
+            body = GREEDY | {"prompt": "Once upon a time"}
+            answer = server.client.post("/completion", body, headers={"Authorization": f"Bearer {key}"})
+            return answer.json["timings"].get("draft_n", 0)
+
+        first, again, other = draft_n("mine"), draft_n("mine"), draft_n("other")
+        assert again > first
+        assert other == (again if shares else first)
+
+
 def test_metrics_and_slots_count(drafting):
     before = metrics(drafting)
     timings = drafting.complete(COPY, **GREEDY, id_slot=0)["timings"]
@@ -130,6 +147,7 @@ def test_metrics_and_slots_count(drafting):
     assert (slot["draft_n"], slot["draft_n_accepted"]) == (timings["draft_n"], timings["draft_n_accepted"])
     defaults = drafting.get("/props").json["default_generation_settings"]
     assert [defaults[f"speculative.{name}"] for name in ("n_max", "n_min", "p_min")] == [16, 5, 0.9]
+    assert defaults["speculative"] is True  # the page reads it
 
 
 def test_a_server_without_drafts_shows_none(client):

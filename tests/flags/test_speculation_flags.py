@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import shlex
+from pathlib import Path
 
 import pytest
+from support.llama_server_flags import source_text
 
+from llamad.engine.drafts.spec_types import automatic, ngram_map_k4v, ngram_mod, ngram_simple, rules_of
+from llamad.flags.groups.speculative import DRAFT_MAX
 from llamad.flags.parse import FlagError, parse
 from llamad.flags.settings import ModelSettings
+from llamad.flags.types.speculation import MODEL_TYPES, NGRAM_TYPES, NONE
+
+EXT = Path(__file__).parents[2] / "ext" / "llamad"
 
 
 def settings(line: str, environ: dict[str, str] | None = None) -> ModelSettings:
@@ -100,3 +108,30 @@ def test_flags_that_tune_draft_models_have_no_effect() -> None:
         f"{name} has no effect: it is about draft models, which llamad does not have yet"
         for name in ("--draft-max", "-ngld")
     ]
+
+
+def test_the_types_are_llama_servers() -> None:
+    source = source_text("common/speculative.cpp")
+    names = re.findall(r'\{"([\w-]+)",\s+COMMON_SPECULATIVE_TYPE_', source)
+    assert {NONE, *NGRAM_TYPES, *MODEL_TYPES} == set(names)
+
+
+def test_rules_have_the_settings_in_a_fixed_order() -> None:
+    line = "--spec auto --spec-type ngram-mod,ngram-map-k4v --spec-type ngram-simple --spec-ngram-simple-size-m 9"
+    rules = rules_of(settings(f"{line} --spec-ngram-mod-n-min 5 --spec-ngram-min-hits 2"))
+    assert list(rules.items()) == [
+        ("ngram-simple", ngram_simple(12, 9)),
+        ("ngram-map-k4v", ngram_map_k4v(12, 48, 2)),
+        ("ngram-mod", ngram_mod(24, 5, 64)),
+        ("auto", automatic()),
+    ]
+    assert list(rules_of(settings(f"--spec-type {','.join(reversed(NGRAM_TYPES))}"))) == list(NGRAM_TYPES)
+    assert rules_of(settings("")) == {}
+
+
+def test_the_longest_draft_is_the_engines() -> None:
+    slots, board = (
+        (EXT / path).read_text(encoding="utf-8") for path in ("engine/kv/slots.pxd", "protocol/board.pxd")
+    )
+    assert f"DRAFT_MAX = {DRAFT_MAX} " in slots
+    assert f"n_accepted_at[{DRAFT_MAX}]" in board
