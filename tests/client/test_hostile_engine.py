@@ -22,8 +22,9 @@ PAGE = 65536
 SHAPE = {"n_slots": 2, "n_ctx": 256, "n_ubatch": 64}
 # ChannelHead: magic, command_bytes, event_bytes; four ints; two Cursors of two cache lines.
 COMMAND_BYTES_AT, EVENT_BYTES_AT, N_SLOTS_AT, EVENT_HEAD_AT = 8, 16, 24, 40 + 128
-N_TOKENS_AT = 36  # in a TextEvent
-TEXT = "<Qqqqiiiiii"  # id, three times, n_decoded, n_tokens, n_prob_tokens, n_top, n_bytes, and padding
+N_TOKENS_AT = 44  # in a TextEvent
+# id, three times, n_decoded, n_drafted, n_accepted, n_tokens, n_prob_tokens, n_top, n_bytes, and padding
+TEXT = "<Qqqq8i"
 
 
 class HostileEngine:
@@ -76,7 +77,7 @@ def engine():
 
 
 def text(n_tokens=1, n_rows=0, n_top=0, n_bytes=2, tail=b"\1\0\0\0hi") -> bytes:
-    return struct.pack(TEXT, 7, 0, 0, 0, 1, n_tokens, n_rows, n_top, n_bytes, 0) + tail
+    return struct.pack(TEXT, 7, 0, 0, 0, 1, 0, 0, n_tokens, n_rows, n_top, n_bytes, 0) + tail
 
 
 def test_an_honest_record_is_read(engine):
