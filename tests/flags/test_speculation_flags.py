@@ -126,6 +126,7 @@ def test_rules_have_the_settings_in_a_fixed_order() -> None:
         ("auto", automatic()),
     ]
     assert list(rules_of(settings(f"--spec-type {','.join(reversed(NGRAM_TYPES))}"))) == list(NGRAM_TYPES)
+    assert rules_of(settings("--spec-default")) == {"ngram-mod": ngram_mod(24, 48, 64)}
     assert rules_of(settings("")) == {}
 
 

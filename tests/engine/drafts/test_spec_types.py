@@ -9,19 +9,20 @@ from pathlib import Path
 import pytest
 
 from llamad.engine.drafts.spec_types import (
-    DEFAULT_TYPE,
     PLACES_MAX,
-    SPEC_TYPES,
     DraftRules,
     automatic,
     ngram_map_k4v,
-    ngram_mod,
     ngram_simple,
+    rules_of,
 )
 from llamad.engine.testing.drafts_probe import LIMITS, MatchesProbe
+from llamad.flags.parse import parse
+from llamad.flags.types.speculation import NGRAM_TYPES
 
 ROOT = Path(__file__).resolve().parents[3]
 PERIOD = [*range(100, 160)]
+DEFAULTS = rules_of(parse(["-m", "m.gguf", "--spec-type", ",".join(NGRAM_TYPES)], {}).settings.model)
 
 
 def drafted(tokens: list[int], rules: DraftRules) -> tuple[list[int], int, int]:
@@ -37,18 +38,13 @@ def test_the_rules_are_those_of_the_struct() -> None:
     assert LIMITS["places"] == PLACES_MAX
 
 
-@pytest.mark.parametrize("name", SPEC_TYPES)
+@pytest.mark.parametrize("name", NGRAM_TYPES)
 def test_every_type_drafts_a_copy_at_its_own_length(name: str) -> None:
-    rules = SPEC_TYPES[name]()
+    rules = DEFAULTS[name]
     draft, n_match, n_places = drafted(PERIOD + PERIOD[:30], rules)
     assert draft == (PERIOD[30:] + PERIOD)[: rules.n_draft_max]
     assert (n_match, n_places) == (30, 1)
     assert drafted([*PERIOD, *PERIOD[: rules.n_match_min - 1]], rules) == ([], 0, 0)
-
-
-def test_the_default_is_ngram_mod() -> None:
-    name, sizes = DEFAULT_TYPE
-    assert SPEC_TYPES[name](**sizes) == ngram_mod() == DraftRules(24, 48, 64)
 
 
 def test_who_decides_if_a_match_continues_in_several_ways() -> None:
