@@ -1,6 +1,7 @@
 """Drafts from text over a real socket: they change the number of steps and what is counted, not the answer."""
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -64,6 +65,21 @@ def test_other_ways_to_draft(client, flags):
         assert (
             server.client.complete(COPY, **options)["content"] == client.complete(COPY, **GREEDY)["content"]
         )
+
+
+def test_wide_drafts_of_streams_that_decode_together(tmp_path):
+    """In float32, logits hardly depend on the rows of a step."""
+    model = write_model(tmp_path / "model.gguf", "llama", np.float32)
+    body = {"n_predict": 64, "temperature": 0.7, "return_tokens": True, "ignore_eos": True}
+
+    def answers(*flags):
+        with Live(*flags, "-np", "4", "-c", "2048", model=model) as server, ThreadPoolExecutor(4) as threads:
+            prompts = [f"{'abcdefgh' * n} {n}" for n in range(1, 9)]
+            return list(threads.map(lambda one: server.client.complete(one, **body, seed=len(one)), prompts))
+
+    plain, drafted = answers(), answers("--spec", "auto", "--spec-fixed", "31")
+    assert [one["tokens"] for one in drafted] == [one["tokens"] for one in plain]
+    assert sum(one["timings"].get("draft_n", 0) for one in drafted) > 100
 
 
 def test_a_request_limits_its_drafts(drafting):
