@@ -2,8 +2,8 @@
 # engine runs; these constants say how.
 
 cdef enum:
-    # A step counts as settled once this many steps before it had its shape: a GPU runs a new shape slowly twice.
-    SETTLED_STEPS = 2
+    # A GPU runs a new shape slowly this many times, before it is captured.
+    SETTLING_STEPS_GPU = 2
     # What a change of the shape costs before one was measured (H200, 1B: 4.5 ms uncaptured against 1.3 ms, twice).
     SWITCH_US_GPU = 6000
     SWITCH_US_CPU = 500
@@ -12,6 +12,9 @@ cdef enum:
     # The most that the ledger holds, in changes and plain steps. Chosen.
     CREDIT_SWITCHES_MAX = 20
     CREDIT_STEPS_MAX = 60
+    # A step that took this many times as long as usual did something else, which drafting does not pay for. Chosen: a new
+    # shape takes 3.5 times as long on the H200.
+    STEP_OUTLIER = 5
 
 cdef extern from *:
     """
@@ -21,6 +24,7 @@ cdef extern from *:
     #define GAIN_MIN 1.05
     /* Weight of the last step against the learned cost, and the most that a step may differ from it. Chosen. */
     #define COST_LEARN_RATE 0.1
+    #define SWITCH_LEARN_RATE 0.3
     #define COST_OUTLIER 0.25
     /* Twice the rows cost this much more, as long as nothing is known. Chosen: a GPU's cost, so that it is tried. */
     #define ROWS_COST_GUESS 0.15
@@ -32,6 +36,7 @@ cdef extern from *:
     const double LOSS_PART
     const double GAIN_MIN
     const double COST_LEARN_RATE
+    const double SWITCH_LEARN_RATE
     const double COST_OUTLIER
     const double ROWS_COST_GUESS
     const double CLOCK_DECAY

@@ -17,6 +17,7 @@ ctypedef struct Clocks:
 
 ctypedef struct Widths:
     double cost_us[WIDTH_ROWS_MAX + 1]  # of a step, by its rows; 0: unknown
+    int32_t n_settling       # steps that a new shape takes longer: a GPU's
     double switch_us         # what a change of the shape costs
     double credit_us         # what drafting may cost beyond what it has won
     int32_t width            # index of the current width

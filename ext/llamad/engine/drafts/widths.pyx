@@ -8,12 +8,14 @@ from libc.string cimport memcpy, memset
 
 from llamad.engine.costs.drafts cimport (
     CLOCK_DECAY, CLOCK_PRIOR, COST_LEARN_RATE, COST_OUTLIER, CREDIT_STEPS_MAX, CREDIT_SWITCHES_MAX, GAIN_MIN,
-    HORIZON_TOKENS, LOSS_PART, ROWS_COST_GUESS, SETTLED_STEPS, SWITCH_US_CPU, SWITCH_US_GPU,
+    HORIZON_TOKENS, LOSS_PART, ROWS_COST_GUESS, SETTLING_STEPS_GPU, STEP_OUTLIER, SWITCH_LEARN_RATE, SWITCH_US_CPU,
+    SWITCH_US_GPU,
 )
 
 
 cdef void widths_init(Widths *widths, int32_t has_device) noexcept nogil:
     memset(widths, 0, sizeof(Widths))
+    widths.n_settling = SETTLING_STEPS_GPU if has_device else 0
     widths.switch_us = SWITCH_US_GPU if has_device else SWITCH_US_CPU
     widths.credit_us = 2 * widths.switch_us
 
@@ -47,22 +49,36 @@ cdef void _learn_cost(Widths *widths, double step_us) noexcept nogil:
         cost[0] += COST_LEARN_RATE * (step_us - cost[0])
 
 
+cdef void _learn_switch(Widths *widths, double step_us, double cost) noexcept nogil:
+    """Learn what a change costs, from one of the first steps of a shape: each has its share of it."""
+    cdef double extra_us = max(0.0, step_us - cost) * widths.n_settling
+    widths.switch_us += SWITCH_LEARN_RATE * (min(extra_us, 4 * widths.switch_us + 1) - widths.switch_us)
+
+
+cdef void _account(Widths *widths, double step_us, int32_t n_slots, int32_t n_tokens) noexcept nogil:
+    """Compare the step with what its tokens would have taken without drafts."""
+    cdef double plain_us = _cost(widths, n_slots)
+    if plain_us <= 0:
+        return
+    if widths.n_rows == n_slots:
+        widths.credit_us += LOSS_PART * plain_us
+    else:
+        step_us = min(step_us, STEP_OUTLIER * _cost(widths, widths.n_rows))
+        widths.credit_us += (1 + LOSS_PART) * n_tokens * plain_us / n_slots - step_us
+    widths.credit_us = min(widths.credit_us, CREDIT_SWITCHES_MAX * widths.switch_us + CREDIT_STEPS_MAX * plain_us)
+
+
 cdef void widths_learn(Widths *widths, int64_t now, int32_t n_slots, int32_t n_tokens) noexcept nogil:
     """Note that the last step is over: it gave n_tokens to n_slots."""
-    cdef double step_us = <double>(now - widths.t_step_us), plain_us, extra_us
+    cdef double step_us = <double>(now - widths.t_step_us)
+    cdef double cost = widths.cost_us[min(widths.n_rows, <int32_t>WIDTH_ROWS_MAX)]
     if widths.t_step_us == 0 or n_slots == 0:
         return
-    if widths.n_same >= SETTLED_STEPS:
+    if widths.n_same >= widths.n_settling:
         _learn_cost(widths, step_us)
-    elif widths.cost_us[min(widths.n_rows, <int32_t>WIDTH_ROWS_MAX)] > 0:
-        # Each of the first steps of a shape has its share of what the change costs.
-        extra_us = (step_us - widths.cost_us[min(widths.n_rows, <int32_t>WIDTH_ROWS_MAX)]) * SETTLED_STEPS
-        extra_us = max(0.0, min(extra_us, 4 * widths.switch_us + 1))
-        widths.switch_us += COST_LEARN_RATE * (extra_us - widths.switch_us)
-    plain_us = _cost(widths, n_slots)
-    if plain_us > 0:
-        widths.credit_us += (1 + LOSS_PART) * n_tokens * plain_us / n_slots - step_us
-        widths.credit_us = min(widths.credit_us, CREDIT_SWITCHES_MAX * widths.switch_us + CREDIT_STEPS_MAX * plain_us)
+    elif cost > 0:
+        _learn_switch(widths, step_us, cost)
+    _account(widths, step_us, n_slots, n_tokens)
 
 
 cdef void widths_planned(Widths *widths, int64_t now, int32_t n_rows) noexcept nogil:
@@ -89,7 +105,9 @@ cdef int32_t widths_choose(Widths *widths, const double *tokens, int32_t n_slots
             best = i
     while widths.width and 1 << widths.width > n_width_max:
         widths.width -= 1
-    if widths.width and widths.credit_us < widths.switch_us:
+    # The first steps of a width are those of the change, which was paid for before.
+    if widths.width and widths.credit_us < widths.switch_us and widths.n_same >= widths.n_settling:
+        widths.credit_us -= widths.switch_us
         widths.width = 0
         return 1
     cost = _cost(widths, n_slots << widths.width)
@@ -99,6 +117,8 @@ cdef int32_t widths_choose(Widths *widths, const double *tokens, int32_t n_slots
     saved_us = HORIZON_TOKENS * n_slots * (1 / now_rate - 1 / best_rate)
     if best_rate >= GAIN_MIN * now_rate and saved_us > widths.switch_us and (
             widths.width or widths.credit_us >= 2 * widths.switch_us):
+        if best == 0:
+            widths.credit_us -= widths.switch_us
         widths.width = best
     return 1 << widths.width
 

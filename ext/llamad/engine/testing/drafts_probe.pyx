@@ -11,6 +11,10 @@ from llamad.engine.drafts.match_finder cimport (
 )
 from llamad.engine.drafts.ngram_draft cimport NgramTables, ngrams_draft
 from llamad.engine.drafts.ngram_table cimport NgramTable, table_free, table_init, table_learn, table_take, table_release
+from llamad.engine.drafts.widths cimport (
+    WIDTHS, Clocks, Widths, clocks_clear, clocks_draft, clocks_token, clocks_tokens, widths_choose, widths_init,
+    widths_learn, widths_planned,
+)
 
 LIMITS = {
     "match": MATCH_MAX,
@@ -216,3 +220,40 @@ def draft_each(LookupFile dynamic, LookupFile fixed, const int32_t[::1] tokens, 
             n += <uint64_t>ngrams_draft(&tables, &tokens[0], i, n_draft_max, draft).n
     free(draft)
     return n
+
+
+cdef class WidthsProbe:
+    """The choice of widths for n_slots, driven by hand: a clock of microseconds, and tokens with their drafts."""
+    cdef Widths widths
+    cdef Clocks *clocks
+    cdef int32_t n_slots
+
+    def __cinit__(self, n_slots: int, has_device: bool) -> None:
+        self.clocks = <Clocks *>malloc(<size_t>n_slots * sizeof(Clocks))
+        if self.clocks == NULL:
+            raise MemoryError()
+        self.n_slots = n_slots
+        widths_init(&self.widths, has_device)
+        for i in range(n_slots):
+            clocks_clear(&self.clocks[i])
+
+    def __dealloc__(self) -> None:
+        free(self.clocks)
+
+    def token(self, slot: int, token: int, const int32_t[::1] draft) -> None:
+        """Judge by a sampled token, and begin with the draft after it."""
+        clocks_token(&self.clocks[slot], token)
+        clocks_draft(&self.clocks[slot], _first(draft), <int32_t>draft.shape[0])
+
+    def learn(self, now_us: int, n_tokens: int) -> None:
+        widths_learn(&self.widths, now_us, self.n_slots, n_tokens)
+
+    def plan(self, now_us: int, n_width_max: int) -> int:
+        """Choose the next step's width; the step begins."""
+        cdef double tokens[WIDTHS]
+        cdef int32_t width, k
+        for k in range(WIDTHS):
+            tokens[k] = sum(clocks_tokens(&self.clocks[i], k) for i in range(self.n_slots))
+        width = widths_choose(&self.widths, tokens, self.n_slots, n_width_max)
+        widths_planned(&self.widths, now_us, self.n_slots * width)
+        return width

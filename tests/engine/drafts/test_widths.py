@@ -1,0 +1,104 @@
+"""How many drafted tokens a step verifies, in a simulation: steps cost what they cost on a GPU or a CPU, and drafts are
+right as often as a text makes them. Drafting must win where it can, and never lose more than 3 %."""
+
+import random
+
+import numpy as np
+import pytest
+
+from llamad.engine.testing.drafts_probe import WidthsProbe
+
+RIGHT, WRONG = 1, 0
+ROWS_MORE = 64
+# The drafts of which so many tokens are right.
+DRAFTS = [np.array([RIGHT] * n + [WRONG] * (63 - n), dtype=np.int32) for n in range(64)]
+
+# Microseconds of a step by its rows, and how much longer the first two steps of a shape take.
+GPU = {1: 1280, 2: 1950, 4: 2050, 8: 2150, 16: 2450, 32: 2800, 64: 4000, 128: 5550}
+CPU = {1: 22_000, 4: 62_000, 9: 147_000, 64: 900_000, 128: 1_800_000}
+MACHINES = {"gpu": (GPU, 3000), "cpu": (CPU, 300)}
+
+
+def cost_of(table, rows):
+    return float(np.interp(rows, list(table), list(table.values())))
+
+
+def steady(share):
+    return lambda n: share
+
+
+def phases(n):
+    """Right for a while, then wrong for a while."""
+    return 0.95 if n // 150 % 2 == 0 else 0.0
+
+
+TEXTS = {
+    "never right": steady(0.0),
+    "prose": steady(0.05),
+    "some code": steady(0.5),
+    "code": steady(0.8),
+    "edited code": steady(0.95),
+    "copied": steady(0.995),
+    "phases": phases,
+}
+
+
+class Stream:
+    """One slot: a draft at every place, right as often as the text says."""
+
+    def __init__(self, text, seed):
+        self.text = text
+        self.draw = random.Random(seed)
+        self.n = 0
+        self.n_right = self.guess()
+
+    def guess(self):
+        share, n = self.text(self.n), 0
+        while n < 63 and self.draw.random() < share:
+            n += 1
+        return n
+
+    def verified(self, width):
+        """How many tokens a step of this width gives."""
+        return 1 + min(self.n_right, width - 1)
+
+
+def simulate(machine, text, n_slots, seed=1):
+    """The time of some tokens for each slot, as a share of the time without drafts."""
+    table, change_us = MACHINES[machine]
+    n_tokens = max(1500, 10_000 // n_slots)
+    probe = WidthsProbe(n_slots, machine == "gpu")
+    streams = [Stream(TEXTS[text], seed + i) for i in range(n_slots)]
+    draw = random.Random(seed)
+    now, n_taken, rows, n_same, plain = 1.0, 0, 0, 0, 0.0
+    while streams[0].n < n_tokens:
+        probe.learn(int(now), n_taken)
+        width = probe.plan(int(now), 1 + ROWS_MORE // n_slots)
+        n_same = n_same + 1 if rows == n_slots * width else 0
+        rows = n_slots * width
+        now += cost_of(table, rows) * draw.uniform(0.98, 1.02) + (change_us if n_same < 2 else 0)
+        n_taken = 0
+        for i, stream in enumerate(streams):
+            n = stream.verified(width)
+            n_taken += n
+            for _ in range(n):
+                stream.n += 1
+                stream.n_right = stream.guess()
+                probe.token(i, RIGHT, DRAFTS[stream.n_right])
+        plain += cost_of(table, n_slots) * n_taken / n_slots
+    return now / plain
+
+
+@pytest.mark.parametrize("n_slots", [1, 8, 64])
+@pytest.mark.parametrize("machine", list(MACHINES))
+@pytest.mark.parametrize("text", list(TEXTS))
+def test_drafting_never_loses_more_than_it_may(machine, text, n_slots):
+    assert simulate(machine, text, n_slots) < 1.035
+
+
+@pytest.mark.parametrize(
+    ("text", "n_slots", "most"),
+    [("edited code", 1, 0.5), ("copied", 1, 0.2), ("edited code", 8, 0.6), ("copied", 64, 0.8)],
+)
+def test_drafting_wins_where_drafts_are_right(text, n_slots, most):
+    assert simulate("gpu", text, n_slots) < most
