@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 
 import pytest
@@ -117,6 +118,7 @@ def test_a_text_that_does_not_fit_drafts_nothing() -> None:
     assert probe.draft(automatic()) == ([], 0, 0)
 
 
+@pytest.mark.skipif("ASAN_OPTIONS" in os.environ, reason="the sanitizer keeps freed memory for a while")
 def test_memory_is_freed() -> None:
     def resident() -> int:
         with open("/proc/self/statm") as file:
