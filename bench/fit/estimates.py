@@ -1,8 +1,8 @@
 """Compares the memory that is estimated before a load with what it allocates, for each model and each set of flags.
 
 Every row is a separate process that plans, loads, and asks llama.cpp again. The last column is how much its resident
-memory has grown, with weights that are read instead of mapped, and before it has computed; with a GPU, how much less
-memory is free on the devices.
+memory has grown, with weights that are read instead of mapped, and before it has computed. With a GPU, it is how much
+less memory is free on the devices, and the column before it is the part of the estimate that is there.
 """
 
 from __future__ import annotations
@@ -66,6 +66,7 @@ def _measured(arguments: list[str]) -> dict[str, Any]:
         "n_ctx": loaded.n_ctx,
         "estimate": msgspec.to_builtins(plan.usage.total),
         "allocated": msgspec.to_builtins(allocated.total),
+        "on_devices": sum(use.total for use in plan.usage.devices.values()),
         "measured": sum(devices) if devices else _resident() - resident,
     }
 
@@ -80,7 +81,7 @@ def row(model: str, words: str) -> str:
     kinds = [f"{estimate[kind] / MIB:.1f} / {allocated[kind] / MIB:.1f}" for kind in KINDS]
     beside = estimate["projector"] + estimate["adapters"]
     name = os.path.basename(model).removesuffix(".gguf")
-    cells = [*kinds, f"{beside / MIB:.1f}", f"{figures['measured'] / MIB:.1f}"]
+    cells = [*kinds, *(f"{n / MIB:.1f}" for n in (beside, figures["on_devices"], figures["measured"]))]
     return f"| {name} {words} | {figures['n_ctx']} | " + " | ".join(cells) + " |"
 
 
@@ -89,8 +90,10 @@ def main(flags: argparse.Namespace) -> int:
         own = shlex.split(flags.flags[0])
         print(json.dumps(_measured(["-m", flags.models[0], "-t", "1", "--no-mmap", *own])))
         return 0
-    print("| model, flags | context | weights | cache | compute | projector, adapters | measured |")
-    print("| --- |" + " --: |" * 6, flush=True)
+    print(
+        "| model, flags | context | weights | cache | compute | projector, adapters | on devices | measured |"
+    )
+    print("| --- |" + " --: |" * 7, flush=True)
     for model in flags.models:
         for words in flags.flags or FLAGS:
             print(row(model, words), flush=True)
