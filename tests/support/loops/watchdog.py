@@ -78,23 +78,25 @@ class Watchdog:
         self._has_timer = self._in_use.acquire(blocking=False)
         self._file = tempfile.TemporaryFile() if self._has_timer else None  # noqa: SIM115  (closed in close())
         self._timer: asyncio.TimerHandle | None = None
-        self._arm()
+        self._arm(time.monotonic())
 
-    def _arm(self) -> None:
+    def _arm(self, now: float) -> None:
+        """Begin to watch from `now` on. What follows reads files, and another thread may take the GIL meanwhile."""
+        self._due = now + self._every_s
         if self._file is not None:
             self._file.seek(0)
             self._file.truncate()
             faulthandler.dump_traceback_later(self._every_s + self._bound_s, file=self._file.fileno())
         self._cpu_s = time.thread_time()
         self._starved = _starved_ns()
-        self._due = time.monotonic() + self._every_s
         self._timer = self._loop.call_later(self._every_s, self._beat)
 
     def _beat(self) -> None:
-        late_s = time.monotonic() - self._due
+        now = time.monotonic()
+        late_s = now - self._due
         if late_s > self._bound_s:
             self._report(self._stall(late_s))
-        self._arm()
+        self._arm(now)
 
     def _stall(self, late_s: float) -> Stall:
         now = _starved_ns()
