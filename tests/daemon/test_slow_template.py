@@ -9,8 +9,8 @@ from support.fake_daemon import Faked
 from llamad.api.service.served_model import CHAT_INLINE_MAX
 from llamad.engine.testing.fake import Fake
 
-# If the event loop ran the template, one request would wait for all of it, and at most one more would be served before.
-SERVED_MIN = 4
+# The bound is generous, as tests share their machine: on the event loop this took seconds.
+DELAY_MAX = 1.0
 # Slow, or large for a moment, if the user asks for it.
 TEMPLATE = (
     "{% if messages[0].content == 'slow' %}"
@@ -44,19 +44,17 @@ def test_others_are_served_while_a_template_runs(server, path):
     body = {"messages": [{"role": "user", "content": "slow"}], "max_tokens": 1}
     if path == "/v1/responses":
         body = {"input": "slow", "max_output_tokens": 16}
-    answers = []
-    thread = threading.Thread(target=lambda: answers.append(server.client.post(path, body)))
+    found = []
+    thread = threading.Thread(target=lambda: found.append(server.client.post(path, body)))
     thread.start()
-    waits = []
+    slowest = 0.0
     while thread.is_alive():
         t_start = time.monotonic()
         assert server.client.get("/health").status == 200
-        waits.append(time.monotonic() - t_start)
+        slowest = max(slowest, time.monotonic() - t_start)
     thread.join()
-    assert answers[0].status == 200, answers[0].body
-    assert len(waits) >= SERVED_MIN
-    # Client, event loop and template share one GIL here, so a wait may be long; but none takes all of the time.
-    assert max(waits) < 0.9 * sum(waits)
+    assert found[0].status == 200, found[0].body
+    assert slowest < DELAY_MAX
 
 
 def test_a_slow_prompt_is_the_same_and_quick_ones_stay_on_the_event_loop(server):

@@ -248,7 +248,7 @@ class Harness:
 
 
 async def _watchdog() -> Watchdog:
-    return Watchdog(LATE_SECONDS, to_stderr)
+    return Watchdog(LATE_SECONDS, to_stderr, has_stacks=False)
 
 
 class Serve:

@@ -137,7 +137,7 @@ class Faked:
             if load:
                 await self.host.load()
             pings = asyncio.ensure_future(self.daemon.service.watch_streams())
-            watchdog = Watchdog(LATE_SECONDS, to_stderr)
+            watchdog = Watchdog(LATE_SECONDS, to_stderr, has_stacks=False)
             self._started.set()
             await self._leave.wait()
             pings.cancel()
