@@ -28,7 +28,7 @@ cdef int _decodes(const Slot *slot) noexcept nogil:
             and not load_int(&slot.deferral))
 
 
-cdef int _can_draft(const State *state, const Slot *slot) noexcept nogil:
+cdef int _can_draft(const Slot *slot) noexcept nogil:
     """Return whether the slot's drafts can be verified. With both a grammar and probabilities, a row of the latter may
     still be open when earlier ones are sent."""
     return slot.matcher == NULL or slot.probs.n_top == 0
@@ -101,11 +101,12 @@ cdef void _guess(State *state, Slot *slot, int32_t token) noexcept nogil:
     """Judge the drafts by the slot's new token, and make the next one."""
     cdef Drafts *drafts = &state.drafts
     cdef Clocks *clocks = &drafts.clocks[slot.id]
-    cdef int32_t n_max = slot.task.command.options.speculative_n_max
-    n_max = DRAFT_MAX if n_max < 0 else min(<int32_t>DRAFT_MAX, n_max)
+    cdef int32_t n_max
     slot.n_guessed = 0
     if drafts.fn == NULL or slot.n_tokens >= state.slots.n_ctx:
         return
+    n_max = slot.task.command.options.speculative_n_max
+    n_max = DRAFT_MAX if n_max < 0 else min(<int32_t>DRAFT_MAX, n_max)
     if drafts.tasks[slot.id] != slot.task.command.id:
         drafts.tasks[slot.id] = slot.task.command.id
         clocks_clear(clocks)
@@ -116,7 +117,7 @@ cdef void _guess(State *state, Slot *slot, int32_t token) noexcept nogil:
     if slot.n_guessed < min(n_max, slot.task.command.options.speculative_n_min):
         slot.n_guessed = 0
     clocks_draft(clocks, slot.draft, slot.n_guessed)
-    if not _can_draft(state, slot):
+    if not _can_draft(slot):
         slot.n_guessed = 0
 
 

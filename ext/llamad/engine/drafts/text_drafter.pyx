@@ -5,7 +5,9 @@ from libc.stdlib cimport calloc, free
 
 from llamad.engine.drafts.draft_rules cimport Drafted, DraftRules
 from llamad.engine.drafts.drafts cimport Drafter
-from llamad.engine.drafts.earlier_answers cimport Answers, answers_add, answers_draft, answers_free, answers_init
+from llamad.engine.drafts.earlier_answers cimport (
+    ANSWER_OWNERS_MAX, ANSWER_TOKENS_MAX, Answers, answers_add, answers_draft, answers_free, answers_init,
+)
 from llamad.engine.drafts.match_finder cimport (
     Matches, matches_agree, matches_draft, matches_follow, matches_free, matches_init,
 )
@@ -13,8 +15,6 @@ from llamad.engine.kv.slots cimport DRAFT_MAX, Slot
 
 cdef enum:
     RULES_MAX = 8
-    OWNERS_MAX = 16          # owners whose answers are kept. Chosen
-    ANSWERS_TOKENS = 1 << 16  # tokens of them for each owner. Chosen
     BEFORE_ANSWER = 8        # tokens of the prompt that are kept with an answer, so that its beginning is found
 
 ctypedef struct TextDrafts:
@@ -84,7 +84,7 @@ cdef class TextDrafter(Drafter):
             if matches_init(&self.drafts.own[i], n_ctx) < 0:
                 raise MemoryError()
         self.drafts.has_answers = answers
-        if answers and answers_init(&self.drafts.answers, OWNERS_MAX, ANSWERS_TOKENS) < 0:
+        if answers and answers_init(&self.drafts.answers, ANSWER_OWNERS_MAX, ANSWER_TOKENS_MAX) < 0:
             raise MemoryError()
         self.fn = _draft
         self.end = _end

@@ -30,6 +30,6 @@ cdef void widths_learn(Widths *widths, int64_t now, int32_t n_slots, int32_t n_t
 cdef void widths_planned(Widths *widths, int64_t now, int32_t n_rows) noexcept nogil
 cdef int32_t widths_choose(Widths *widths, const double *tokens, int32_t n_slots, int32_t n_width_max) noexcept nogil
 cdef void clocks_clear(Clocks *clocks) noexcept nogil
-cdef int clocks_token(Clocks *clocks, int32_t token) noexcept nogil
+cdef void clocks_token(Clocks *clocks, int32_t token) noexcept nogil
 cdef void clocks_draft(Clocks *clocks, const int32_t *draft, int32_t n) noexcept nogil
 cdef double clocks_tokens(const Clocks *clocks, int32_t width) noexcept nogil

@@ -133,10 +133,10 @@ cdef void clocks_clear(Clocks *clocks) noexcept nogil:
         clocks.tokens[i] = clocks.steps[i] = CLOCK_PRIOR
 
 
-cdef int clocks_token(Clocks *clocks, int32_t token) noexcept nogil:
-    """Compare a sampled token with the drafts of all widths. Return whether clocks_draft() should follow, because steps
-    have ended."""
-    cdef int32_t i, n, has_ended = 0
+cdef void clocks_token(Clocks *clocks, int32_t token) noexcept nogil:
+    """Compare a sampled token with the drafts of all widths. clocks_draft() must follow, because steps may have
+    ended."""
+    cdef int32_t i, n
     cdef double decay
     for i in range(1, WIDTHS):
         n = clocks.n_right[i]
@@ -147,8 +147,6 @@ cdef int clocks_token(Clocks *clocks, int32_t token) noexcept nogil:
         clocks.tokens[i] = clocks.tokens[i] * decay + n + 1
         clocks.steps[i] = clocks.steps[i] * decay + 1
         clocks.n_drafts[i] = -1
-        has_ended = 1
-    return has_ended
 
 
 cdef void clocks_draft(Clocks *clocks, const int32_t *draft, int32_t n) noexcept nogil:
