@@ -12,7 +12,6 @@ from llamad.engine.kv.host_cache cimport cache_free, cache_init
 from llamad.engine.threads.grammar_pool cimport grammar_pool_start, grammar_pool_stop
 from llamad.engine.threads.logits_arrival cimport arrival_free, arrival_init
 from llamad.engine.scheduler.batch cimport batch_free, batch_init
-from llamad.engine.scheduler.plan cimport PROMPT_OUTPUTS_MAX
 from llamad.engine.sampler.sampler cimport sampler_scratch_bytes
 from llamad.engine.kv.cells cimport cells_used
 from llamad.engine.kv.slots cimport (
@@ -83,7 +82,7 @@ cdef class Core:
         if n_swa > 0:
             # When llama.cpp searches room for a second ubatch, it drops cells that the first one still needs.
             n_batch = min(n_batch, max(n_ubatch, n_slots))
-        if batch_init(&state.plan, n_batch, n_ubatch, step_tokens_max, cont_batching, has_device,
+        if batch_init(&state.plan, n_slots, n_batch, n_ubatch, step_tokens_max, cont_batching, has_device,
                       has_device and not api_only) < 0:
             raise MemoryError()
         if arrival_init(&state.arrival, n_slots if has_device and can_share and not api_only else 0, state.n_vocab) < 0:
@@ -91,7 +90,7 @@ cdef class Core:
         if cache_init(&state.cache, <size_t>cache_bytes, &state.slots.checkpoints, state.table, state.ctx) < 0:
             raise MemoryError()
         state.cache.drops_idle = not cache_idle
-        if drafts_init(&state.drafts, n_slots, min(<int32_t>PROMPT_OUTPUTS_MAX, n_batch - n_slots), has_device) < 0:
+        if drafts_init(&state.drafts, n_slots, has_device) < 0:
             raise MemoryError()
         self._start_threads(n_slots, n_sampler_threads, grammar_work)
         state.stats.t_last_step_us = now_us()

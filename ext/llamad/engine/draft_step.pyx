@@ -17,6 +17,7 @@ from llamad.engine.drafts.widths cimport (
 from llamad.engine.events cimport take_token
 from llamad.engine.kv.cells cimport cells_fit
 from llamad.engine.kv.slots cimport DRAFT_MAX, SLOT_DECODING, SLOT_PREFILLING, Slot, slot_advance
+from llamad.engine.scheduler.fillers cimport fillers_bound
 from llamad.engine.state.engine_state cimport State
 from llamad.engine.threads.grammar_pool cimport grammar_pool_next
 
@@ -35,10 +36,9 @@ cdef int _can_draft(const Slot *slot) noexcept nogil:
 
 
 cdef int32_t _n_draft_max(const State *state, int32_t n_slots) noexcept nogil:
-    """Return how many drafted tokens each of the decoding slots has room for."""
+    """Return how many drafted tokens each of the slots has room for. Fillers have as many as those that decode."""
     cdef const Slot *slot
-    cdef int32_t i, n = min(<int32_t>DRAFT_MAX, state.drafts.n_rows_more // n_slots)
-    n = min(n, min(state.plan.batch_max, state.plan.ubatch) // n_slots - 1)
+    cdef int32_t i, n = min(<int32_t>DRAFT_MAX, min(state.plan.rows_max, state.plan.ubatch) // n_slots - 1)
     for i in range(state.slots.n):
         slot = &state.slots.items[i]
         if _decodes(slot):
@@ -48,10 +48,11 @@ cdef int32_t _n_draft_max(const State *state, int32_t n_slots) noexcept nogil:
     return max(0, n)
 
 
-cdef int32_t _choose(State *state, int32_t n_slots, int32_t n_longest) noexcept nogil:
-    """Return how many drafted tokens each decoding slot gets; the longest draft is n_longest."""
+cdef int32_t _choose(State *state, int32_t n_slots, int32_t n_rows, int32_t n_longest) noexcept nogil:
+    """Return how many drafted tokens each decoding slot gets; the longest draft is n_longest. With fillers a step
+    without drafts has n_rows."""
     cdef double tokens[WIDTHS]
-    cdef int32_t i, k, n, n_max = _n_draft_max(state, n_slots)
+    cdef int32_t i, k, n, n_max = _n_draft_max(state, n_rows)
     if state.drafts.n_fixed >= 0:
         return min(n_max, state.drafts.n_fixed) if n_longest else 0
     for k in range(WIDTHS):
@@ -60,7 +61,7 @@ cdef int32_t _choose(State *state, int32_t n_slots, int32_t n_longest) noexcept 
         if _decodes(&state.slots.items[i]):
             for k in range(WIDTHS):
                 tokens[k] += clocks_tokens(&state.drafts.clocks[i], k)
-    n = widths_choose(&state.drafts.widths, tokens, n_slots, n_max + 1) - 1
+    n = widths_choose(&state.drafts.widths, tokens, n_slots, n_rows, n_max + 1) - 1
     # A GPU is slow with a new shape, so the shape stays. On a CPU every row costs.
     return n if state.plan.has_device else min(n, n_longest)
 
@@ -69,7 +70,7 @@ cdef void draft_step_plan(State *state) noexcept nogil:
     """Choose how many tokens the next step verifies. Call before the batch is filled."""
     cdef Drafts *drafts = &state.drafts
     cdef Slot *slot
-    cdef int32_t i, k, n_slots = 0, n_longest = 0
+    cdef int32_t i, k, n_slots = 0, n_rows = 0, first = -1, last = -1, n_longest = 0
     cdef int64_t now
     state.plan.n_draft = 0
     if drafts.fn == NULL:
@@ -80,19 +81,23 @@ cdef void draft_step_plan(State *state) noexcept nogil:
     for i in range(state.slots.n):
         slot = &state.slots.items[i]
         if slot.state == SLOT_PREFILLING and not slot.sits_out:
-            widths_planned(&drafts.widths, now, 0)
+            widths_planned(&drafts.widths, now, 0, 1)
             return
         if _decodes(slot):
             n_slots += 1
+            first = i if first < 0 else first
+            last = i
             n_longest = max(n_longest, slot.n_guessed)
+    if n_slots:
+        n_rows = fillers_bound(&state.plan, &state.slots, first, last, n_slots)
     if n_slots and not drafts.is_refused:
-        state.plan.n_draft = _choose(state, n_slots, n_longest)
+        state.plan.n_draft = _choose(state, n_slots, n_rows, n_longest)
         for i in range(state.slots.n):
             slot = &state.slots.items[i]
             for k in range(slot.n_guessed, state.plan.n_draft):
                 slot.draft[k] = 0
     drafts.is_refused = 0
-    widths_planned(&drafts.widths, now, n_slots * (1 + state.plan.n_draft))
+    widths_planned(&drafts.widths, now, n_rows, 1 + state.plan.n_draft)
 
 
 # --- after a step -------------------------------------------------------------------------------------------------

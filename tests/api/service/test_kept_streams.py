@@ -143,7 +143,7 @@ def test_ended_ones_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     store.tick(stream.t_ended + KEPT_SECONDS - 1)
     assert store.n_bytes == 2
     running = opened(store, "d")
-    store.tick(stream.t_ended + KEPT_SECONDS)
+    store.tick(stream.t_ended + KEPT_SECONDS + 1)
     assert store.of_key("") == [running]
     assert store.n_bytes == 0
 

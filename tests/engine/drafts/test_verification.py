@@ -137,6 +137,15 @@ def test_tasks_that_outgrow_the_cache_have_the_same_text():
     assert drafted == plain
 
 
+@pytest.mark.parametrize("n_fixed", [-1, 7, 63])
+def test_fillers_have_room(n_fixed):
+    """On a GPU idle slots between decoding ones have as many rows as these."""
+    tasks = [task | {"n_predict": 20 + 60 * (i % 3)} for i, task in enumerate(greedy(16))]
+    plain, _ = run(tasks, n_slots=16, has_device=True)
+    drafted, _ = run(tasks, share=0.9, n_fixed=n_fixed, n_slots=16, has_device=True)
+    assert drafted == plain
+
+
 def test_recurrent_memories_do_not_draft():
     fake = Fake(recurrent=True, chaos=CHAOS)
     drafter = FakeDrafter(fake.ctx, share=1.0)

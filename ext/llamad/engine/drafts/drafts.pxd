@@ -20,7 +20,6 @@ ctypedef struct Drafts:
     EndFn end
     void *arg
     int32_t n_fixed          # every step verifies this many tokens; -1: as many as pay
-    int32_t n_rows_more      # rows that a step may have beside one for each slot
     int32_t is_refused       # the last step had no room for its drafts
     int32_t n_taken          # tokens of the last step
     int32_t n_slots          # the slots that had them
@@ -28,5 +27,5 @@ ctypedef struct Drafts:
     Clocks *clocks           # one for each slot
     uint64_t *tasks          # the task that each clock belongs to
 
-cdef int drafts_init(Drafts *drafts, int32_t n_slots, int32_t n_rows_more, int32_t has_device) noexcept nogil
+cdef int drafts_init(Drafts *drafts, int32_t n_slots, int32_t has_device) noexcept nogil
 cdef void drafts_free(Drafts *drafts) noexcept nogil

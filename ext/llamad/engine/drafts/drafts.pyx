@@ -10,11 +10,10 @@ cdef class Drafter:
     """Guesses tokens. Core.draft_with() takes it."""
 
 
-cdef int drafts_init(Drafts *drafts, int32_t n_slots, int32_t n_rows_more, int32_t has_device) noexcept nogil:
+cdef int drafts_init(Drafts *drafts, int32_t n_slots, int32_t has_device) noexcept nogil:
     """Return 0, or -1 if memory ran out. Nothing is drafted until there is a drafter."""
     memset(drafts, 0, sizeof(Drafts))
     drafts.n_fixed = -1
-    drafts.n_rows_more = n_rows_more
     widths_init(&drafts.widths, has_device)
     drafts.clocks = <Clocks *>calloc(<size_t>n_slots, sizeof(Clocks))
     drafts.tasks = <uint64_t *>calloc(<size_t>n_slots, sizeof(uint64_t))

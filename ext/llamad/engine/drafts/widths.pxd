@@ -22,13 +22,15 @@ ctypedef struct Widths:
     double credit_us         # what drafting may cost beyond what it has won
     int32_t width            # index of the current width
     int32_t n_rows           # rows of the last step
+    int32_t n_plain          # rows that it would have had without drafts: one for each slot and filler
     int32_t n_same           # steps in a row that had as many
     int64_t t_step_us        # when the last step was planned; 0: there was something else between
 
 cdef void widths_init(Widths *widths, int32_t has_device) noexcept nogil
 cdef void widths_learn(Widths *widths, int64_t now, int32_t n_slots, int32_t n_tokens) noexcept nogil
-cdef void widths_planned(Widths *widths, int64_t now, int32_t n_rows) noexcept nogil
-cdef int32_t widths_choose(Widths *widths, const double *tokens, int32_t n_slots, int32_t n_width_max) noexcept nogil
+cdef void widths_planned(Widths *widths, int64_t now, int32_t n_plain, int32_t width) noexcept nogil
+cdef int32_t widths_choose(Widths *widths, const double *tokens, int32_t n_slots, int32_t n_plain,
+                           int32_t n_width_max) noexcept nogil
 cdef void clocks_clear(Clocks *clocks) noexcept nogil
 cdef void clocks_token(Clocks *clocks, int32_t token) noexcept nogil
 cdef void clocks_draft(Clocks *clocks, const int32_t *draft, int32_t n) noexcept nogil

@@ -57,10 +57,10 @@ cdef void _learn_switch(Widths *widths, double step_us, double cost) noexcept no
 
 cdef void _account(Widths *widths, double step_us, int32_t n_slots, int32_t n_tokens) noexcept nogil:
     """Compare the step with what its tokens would have taken without drafts."""
-    cdef double plain_us = _cost(widths, n_slots)
+    cdef double plain_us = _cost(widths, widths.n_plain)
     if plain_us <= 0:
         return
-    if widths.n_rows == n_slots:
+    if widths.n_rows == widths.n_plain:
         widths.credit_us += LOSS_PART * plain_us
     else:
         step_us = min(step_us, STEP_OUTLIER * _cost(widths, widths.n_rows))
@@ -81,22 +81,25 @@ cdef void widths_learn(Widths *widths, int64_t now, int32_t n_slots, int32_t n_t
     _account(widths, step_us, n_slots, n_tokens)
 
 
-cdef void widths_planned(Widths *widths, int64_t now, int32_t n_rows) noexcept nogil:
-    """Note that a step with this many rows begins; 0: a step with something else in it."""
+cdef void widths_planned(Widths *widths, int64_t now, int32_t n_plain, int32_t width) noexcept nogil:
+    """Note that a step begins, with n_plain slots and fillers of this width; 0: a step with something else in it."""
+    cdef int32_t n_rows = n_plain * width
     widths.n_same = widths.n_same + 1 if n_rows == widths.n_rows else 0
     widths.n_rows = n_rows
+    widths.n_plain = n_plain
     widths.t_step_us = now if n_rows else 0
 
 
 # --- choosing -----------------------------------------------------------------------------------------------------
 
-cdef int32_t widths_choose(Widths *widths, const double *tokens, int32_t n_slots, int32_t n_width_max) noexcept nogil:
+cdef int32_t widths_choose(Widths *widths, const double *tokens, int32_t n_slots, int32_t n_plain,
+                           int32_t n_width_max) noexcept nogil:
     """Return the width of the next step, at most n_width_max. tokens[i] is how many tokens a step of the i-th width is
-    expected to give."""
+    expected to give the n_slots; n_plain are the rows of a step of width 1."""
     cdef double rate, best_rate = 0, now_rate, saved_us, cost
     cdef int32_t i, best = 0
     for i in range(WIDTHS):
-        cost = _cost(widths, n_slots << i)
+        cost = _cost(widths, n_plain << i)
         if 1 << i > n_width_max or cost <= 0:
             break
         rate = tokens[i] / cost
@@ -110,7 +113,7 @@ cdef int32_t widths_choose(Widths *widths, const double *tokens, int32_t n_slots
         widths.credit_us -= widths.switch_us
         widths.width = 0
         return 1
-    cost = _cost(widths, n_slots << widths.width)
+    cost = _cost(widths, n_plain << widths.width)
     if best == widths.width or cost <= 0:
         return 1 << widths.width
     now_rate = tokens[widths.width] / cost

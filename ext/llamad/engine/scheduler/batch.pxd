@@ -5,7 +5,7 @@ from llamad.base.function_table cimport llamad_batch
 from llamad.engine.kv.slots cimport Slots
 from llamad.engine.scheduler.plan cimport Plan
 
-cdef int batch_init(Plan *plan, int32_t batch_max, int32_t ubatch, int32_t tokens_max, int32_t can_mix,
+cdef int batch_init(Plan *plan, int32_t n_slots, int32_t batch_max, int32_t ubatch, int32_t tokens_max, int32_t can_mix,
                     int32_t has_device, int32_t can_separate) noexcept nogil
 cdef void batch_free(Plan *plan) noexcept nogil
 cdef void batch_fill(Plan *plan, Slots *slots) noexcept nogil

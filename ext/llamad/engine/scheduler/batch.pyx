@@ -29,14 +29,15 @@ from llamad.engine.scheduler.prefill_order cimport order_begin, order_count, ord
 from llamad.protocol.row_ids cimport ROW_NON_CAUSAL, run_length
 
 
-cdef int batch_init(Plan *plan, int32_t batch_max, int32_t ubatch, int32_t tokens_max, int32_t can_mix,
-                    int32_t has_device, int32_t can_separate) noexcept nogil:
+cdef int batch_init(Plan *plan, int32_t n_slots, int32_t batch_max, int32_t ubatch, int32_t tokens_max,
+                    int32_t can_mix, int32_t has_device, int32_t can_separate) noexcept nogil:
     """Return 0, or -1 if memory ran out."""
     cdef size_t n = 2 * <size_t>batch_max  # two decodes
     cdef size_t i
     memset(plan, 0, sizeof(Plan))
     plan.batch_max = batch_max
     plan.ubatch = ubatch
+    plan.rows_max = min(batch_max, n_slots + <int32_t>PROMPT_OUTPUTS_MAX)
     plan.tokens_max = tokens_max
     plan.can_mix = can_mix
     plan.has_device = has_device
@@ -312,6 +313,8 @@ cdef void batch_fill(Plan *plan, Slots *slots) noexcept nogil:
         plan.n_draft = 0
     padding_choose(plan, slots)
     fillers_choose(plan, slots)
+    if plan.n_draft:
+        plan.n_draft = min(plan.n_draft, plan.rows_max // (plan.n_decoding + plan.n_fillers) - 1)
     if plan.is_separate:
         _add_separate(plan, slots)
     for i in range(slots.n):

@@ -57,6 +57,14 @@ cdef int32_t _width(Plan *plan, int32_t n) noexcept nogil:
     return width
 
 
+cdef int32_t fillers_bound(const Plan *plan, const Slots *slots, int32_t first, int32_t last, int32_t n) noexcept nogil:
+    """Return how many slots at most a step has with fillers, if it decodes n slots, the first and the last of which are
+    given."""
+    if not slots.can_fill or not plan_has_device(plan):
+        return n
+    return min(slots.n, max(plan.width, _rounded(last - first + 1)))
+
+
 cdef void fillers_choose(Plan *plan, Slots *slots) noexcept nogil:
     cdef int32_t i, first = -1, last = -1, n_runs = 0, n_more, n_cells
     plan.n_fillers = 0

@@ -18,6 +18,7 @@ ctypedef struct Plan:
     llamad_batch batch       # its first n_separate tokens are a separate decode
     int32_t batch_max        # llama.cpp's n_batch: it aborts with more tokens
     int32_t ubatch           # llama.cpp's n_ubatch: the most that it computes at once
+    int32_t rows_max         # llama.cpp's n_outputs_max: it aborts with more tokens that have logits
     int32_t *seq_ids         # one for each token of the batch
     int8_t *is_decode        # for each token of the batch: it was sampled, and is not of a prompt
     int32_t tokens_max       # fixed budget, 0: adaptive

@@ -254,6 +254,6 @@ cdef class WidthsProbe:
         cdef int32_t width, k
         for k in range(WIDTHS):
             tokens[k] = sum(clocks_tokens(&self.clocks[i], k) for i in range(self.n_slots))
-        width = widths_choose(&self.widths, tokens, self.n_slots, n_width_max)
-        widths_planned(&self.widths, now_us, self.n_slots * width)
+        width = widths_choose(&self.widths, tokens, self.n_slots, self.n_slots, n_width_max)
+        widths_planned(&self.widths, now_us, self.n_slots, width)
         return width

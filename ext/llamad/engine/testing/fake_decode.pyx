@@ -5,6 +5,7 @@ from libc.string cimport memchr, memcpy, memset
 
 from llamad.base.system cimport load_int, load_time, now_us, sleep_us, store_int
 from llamad.base.function_table cimport llamad_batch, llamad_rows
+from llamad.engine.scheduler.plan cimport PROMPT_OUTPUTS_MAX
 from llamad.engine.testing.fake_memory cimport memory_decode, memory_ends_with_row, memory_held, memory_pos_max
 from llamad.engine.testing.fake_model cimport FAKE_ROW, FAKE_VOCAB, FakeModel, FakeSeq
 from llamad.engine.testing.fake_owners cimport FAKE_SEQS_MAX
@@ -18,7 +19,7 @@ cdef enum:
 
 cdef int _check_batch(FakeModel *model, const llamad_batch *batch) noexcept nogil:
     """Check a batch and count broken rules. Return 0 if llama.cpp would reject the batch."""
-    cdef int32_t i, seq, is_first, is_taken = 1
+    cdef int32_t i, seq, is_first, is_taken = 1, n_outputs = 0
     cdef int32_t expected[FAKE_SEQS_MAX]
     for i in range(FAKE_SEQS_MAX):
         expected[i] = -1
@@ -40,6 +41,10 @@ cdef int _check_batch(FakeModel *model, const llamad_batch *batch) noexcept nogi
         if not is_first and batch.pos[i] != expected[seq]:
             is_taken = 0
         expected[seq] = batch.pos[i] + 1
+        n_outputs += batch.output[i]
+    if n_outputs > model.n_seqs + <int32_t>PROMPT_OUTPUTS_MAX:
+        model.bad_calls += 1  # llama.cpp aborts: n_outputs_max
+        return 0
     return is_taken
 
 
