@@ -6,6 +6,7 @@ from libc.string cimport memset
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 
+from llamad.engine.drafts.draft_model cimport DraftModel
 from llamad.engine.drafts.drafts cimport Drafter, drafts_free, drafts_init
 from llamad.engine.kv.device_copies cimport copies_init
 from llamad.engine.kv.host_cache cimport cache_free, cache_init
@@ -32,7 +33,8 @@ cdef class Core:
     cdef State state
     cdef Vocab vocab
     cdef Link own_link  # the engine's side of the channel
-    cdef Drafter drafter  # None: nothing is drafted
+    cdef Drafter drafter  # None: there is none
+    cdef DraftModel model
     cdef readonly object descriptors  # from these the front opens its Link
 
     def __cinit__(self, vocab: Vocab, ctx: int, *, descriptors: Descriptors | None = None, n_slots: int,
@@ -197,18 +199,26 @@ cdef class Core:
             n += self.state.slots.items[i].state == SLOT_IDLE
         return n
 
-    def draft_with(self, drafter: Drafter, n_fixed: int) -> bool:
-        """Let a drafter guess the next tokens. Every step verifies n_fixed of them; -1: as many as pay. Call only before
-        run(). Return False if this memory could not remove again what was drafted wrongly."""
+    def draft_with(self, drafter: Drafter | None, n_fixed: int) -> bool:
+        """Let a drafter guess the next tokens; None: there is only a draft model. Every step verifies n_fixed of them;
+        -1: as many as pay. Call only before run(). Return False if this memory could not remove again what was drafted
+        wrongly."""
         cdef State *state = &self.state
         if not state.slots.can_share or state.slots.group_n > 1:
             return False
-        self.drafter = drafter
-        state.drafts.fn = drafter.fn
-        state.drafts.end = drafter.end
-        state.drafts.arg = drafter.arg
         state.drafts.n_fixed = n_fixed
+        if drafter is not None:
+            self.drafter = drafter
+            state.drafts.fn = drafter.fn
+            state.drafts.end = drafter.end
+            state.drafts.arg = drafter.arg
         return True
+
+    def draft_model(self, model: DraftModel) -> None:
+        """Let a draft model guess tokens, too, where the drafter has no better guess. Call after draft_with()."""
+        self.model = model
+        model.drafts.table = self.state.table
+        self.state.drafts.model = &model.drafts
 
     # --- for tests ------------------------------------------------------------------------------------------------
 

@@ -10,9 +10,13 @@
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from llamad.base.system cimport load_int, now_us
+from llamad.engine.costs.drafts cimport ACCEPTANCE_GUESS, DRAFT_COST_GUESS, FOLLOW_TOKENS
+from llamad.engine.drafts.acceptance cimport acceptance_add, acceptance_age, acceptance_share, acceptance_tokens
+from llamad.engine.drafts.draft_model cimport model_draft, model_follow, model_works
 from llamad.engine.drafts.drafts cimport Drafts
 from llamad.engine.drafts.widths cimport (
-    WIDTHS, Clocks, clocks_clear, clocks_draft, clocks_token, clocks_tokens, widths_choose, widths_learn, widths_planned,
+    WIDTHS, Clocks, clocks_clear, clocks_draft, clocks_first_right, clocks_token, clocks_tokens, widths_choose,
+    widths_learn, widths_plain_us, widths_planned,
 )
 from llamad.engine.events cimport take_token
 from llamad.engine.kv.cells cimport cells_fit
@@ -48,10 +52,52 @@ cdef int32_t _n_draft_max(const State *state, int32_t n_slots) noexcept nogil:
     return max(0, n)
 
 
-cdef int32_t _choose(State *state, int32_t n_slots, int32_t n_rows, int32_t n_longest) noexcept nogil:
+cdef double _model_share(const Drafts *drafts, int32_t i) noexcept nogil:
+    """Return the share of the draft model's tokens that are right in a slot."""
+    return acceptance_share(&drafts.accepted_of[i], acceptance_share(&drafts.accepted, ACCEPTANCE_GUESS))
+
+
+cdef int32_t _choose_model(State *state) noexcept nogil:
+    """Choose the slots whose draft is the model's: those without one from text, and those where the model is right more
+    often. Return how many tokens it may draft for one of them."""
+    cdef Drafts *drafts = &state.drafts
+    cdef const Slot *slot
+    cdef int32_t i, n_max, n_longest = 0
+    for i in range(state.slots.n):
+        slot = &state.slots.items[i]
+        drafts.model.is_drafting[i] = 0
+        if not _decodes(slot) or not _can_draft(slot):
+            continue
+        n_max = slot.task.command.options.speculative_n_max
+        n_max = drafts.model.n_max if n_max < 0 else min(drafts.model.n_max, n_max)
+        drafts.model.is_drafting[i] = n_max > 0 and (
+            slot.n_guessed == 0 or clocks_first_right(&drafts.clocks[i]) < _model_share(drafts, i))
+        if drafts.model.is_drafting[i]:
+            n_longest = max(n_longest, n_max)
+    return n_longest
+
+
+cdef void _expect(const State *state, int32_t i, double *tokens) noexcept nogil:
+    """Add how many tokens steps of each width are expected to give a slot."""
+    cdef const Drafts *drafts = &state.drafts
+    cdef int32_t k, n_width
+    cdef double share
+    if drafts.model == NULL or not drafts.model.is_drafting[i]:
+        for k in range(WIDTHS):
+            tokens[k] += clocks_tokens(&drafts.clocks[i], k)
+        return
+    share = _model_share(drafts, i)
+    for k in range(WIDTHS):
+        n_width = min(1 << k, 1 + drafts.model.n_max)
+        tokens[k] += max(acceptance_tokens(share, n_width), clocks_tokens(&drafts.clocks[i], k))
+
+
+cdef int32_t _choose(State *state, int32_t n_slots, int32_t n_rows, int32_t n_longest,
+                     int32_t has_model) noexcept nogil:
     """Return how many drafted tokens each decoding slot gets; the longest draft is n_longest. With fillers a step
-    without drafts has n_rows."""
+    without drafts has n_rows. has_model: the draft model would draft for some of them."""
     cdef double tokens[WIDTHS]
+    cdef double draft_us = 0
     cdef int32_t i, k, n, n_max = _n_draft_max(state, n_rows)
     if state.drafts.n_fixed >= 0:
         return min(n_max, state.drafts.n_fixed) if n_longest else 0
@@ -59,25 +105,54 @@ cdef int32_t _choose(State *state, int32_t n_slots, int32_t n_rows, int32_t n_lo
         tokens[k] = 0
     for i in range(state.slots.n):
         if _decodes(&state.slots.items[i]):
-            for k in range(WIDTHS):
-                tokens[k] += clocks_tokens(&state.drafts.clocks[i], k)
-    n = widths_choose(&state.drafts.widths, tokens, n_slots, n_rows, n_max + 1) - 1
+            _expect(state, i, tokens)
+    if has_model:
+        draft_us = state.drafts.model.draft_us
+        draft_us = draft_us if draft_us else DRAFT_COST_GUESS * widths_plain_us(&state.drafts.widths, n_rows)
+    n = widths_choose(&state.drafts.widths, tokens, n_slots, n_rows, n_max + 1, draft_us) - 1
     # A GPU is slow with a new shape, so the shape stays. On a CPU every row costs.
     return n if state.plan.has_device else min(n, n_longest)
+
+
+cdef void _follow(State *state) noexcept nogil:
+    """Let the draft model read what slots have got."""
+    cdef int32_t i, n_max = state.drafts.model.n_batch
+    cdef int64_t t_begin = now_us()
+    for i in range(state.slots.n):
+        if _decodes(&state.slots.items[i]):
+            n_max = FOLLOW_TOKENS
+    if model_follow(state.drafts.model, &state.slots, n_max):
+        state.drafts.drafting_us += <double>(now_us() - t_begin)
+
+
+cdef void _draft_with_model(State *state, int32_t n_longest) noexcept nogil:
+    """Let the draft model draft for the slots that it was chosen for. The longest draft from text is n_longest."""
+    cdef int64_t t_begin = now_us()
+    cdef int32_t i
+    model_draft(state.drafts.model, &state.slots, min(state.plan.n_draft, state.drafts.model.n_max))
+    state.drafts.drafting_us += <double>(now_us() - t_begin)
+    for i in range(state.slots.n):
+        n_longest = max(n_longest, state.slots.items[i].n_guessed if _decodes(&state.slots.items[i]) else 0)
+    if n_longest == 0 or not state.plan.has_device:
+        state.plan.n_draft = min(state.plan.n_draft, n_longest)
 
 
 cdef void draft_step_plan(State *state) noexcept nogil:
     """Choose how many tokens the next step verifies. Call before the batch is filled."""
     cdef Drafts *drafts = &state.drafts
     cdef Slot *slot
-    cdef int32_t i, k, n_slots = 0, n_rows = 0, first = -1, last = -1, n_longest = 0
+    cdef int32_t i, k, n_slots = 0, n_rows = 0, first = -1, last = -1, n_longest = 0, n_model = 0, has_model
     cdef int64_t now
     state.plan.n_draft = 0
-    if drafts.fn == NULL:
+    if drafts.fn == NULL and drafts.model == NULL:
         return
     now = now_us()
-    widths_learn(&drafts.widths, now, drafts.n_slots, drafts.n_taken)
+    widths_learn(&drafts.widths, now, drafts.n_slots, drafts.n_taken, drafts.drafting_us)
     drafts.n_slots = drafts.n_taken = 0
+    drafts.drafting_us = 0
+    has_model = drafts.model != NULL and model_works(drafts.model)
+    if has_model:
+        _follow(state)
     for i in range(state.slots.n):
         slot = &state.slots.items[i]
         if slot.state == SLOT_PREFILLING and not slot.sits_out:
@@ -91,7 +166,11 @@ cdef void draft_step_plan(State *state) noexcept nogil:
     if n_slots:
         n_rows = fillers_bound(&state.plan, &state.slots, first, last, n_slots)
     if n_slots and not drafts.is_refused:
-        state.plan.n_draft = _choose(state, n_slots, n_rows, n_longest)
+        if has_model:
+            n_model = _choose_model(state)
+        state.plan.n_draft = _choose(state, n_slots, n_rows, max(n_longest, n_model), n_model > 0)
+        if n_model and state.plan.n_draft:
+            _draft_with_model(state, n_longest)
         for i in range(state.slots.n):
             slot = &state.slots.items[i]
             for k in range(slot.n_guessed, state.plan.n_draft):
@@ -108,22 +187,34 @@ cdef void _guess(State *state, Slot *slot, int32_t token) noexcept nogil:
     cdef Clocks *clocks = &drafts.clocks[slot.id]
     cdef int32_t n_max
     slot.n_guessed = 0
-    if drafts.fn == NULL or slot.n_tokens >= state.slots.n_ctx:
+    if (drafts.fn == NULL and drafts.model == NULL) or slot.n_tokens >= state.slots.n_ctx:
         return
     n_max = slot.task.command.options.speculative_n_max
     n_max = DRAFT_MAX if n_max < 0 else min(<int32_t>DRAFT_MAX, n_max)
     if drafts.tasks[slot.id] != slot.task.command.id:
         drafts.tasks[slot.id] = slot.task.command.id
         clocks_clear(clocks)
+        drafts.accepted_of[slot.id].n_right = drafts.accepted_of[slot.id].n_judged = 0
     clocks_token(clocks, token)
     slot.tokens[slot.n_tokens] = token  # it is decoded next
-    if n_max:
+    if n_max and drafts.fn != NULL:
         slot.n_guessed = drafts.fn(drafts.arg, slot, slot.n_tokens + 1, slot.draft, n_max)
     if slot.n_guessed < min(n_max, slot.task.command.options.speculative_n_min):
         slot.n_guessed = 0
     clocks_draft(clocks, slot.draft, slot.n_guessed)
     if not _can_draft(slot):
         slot.n_guessed = 0
+
+
+cdef void _judge_model(Drafts *drafts, const Slot *slot, int32_t n_right, int32_t n_tokens) noexcept nogil:
+    """Note how good the draft model's draft was, if the step verified one of it."""
+    if drafts.model == NULL:
+        return
+    if slot.n_draft and drafts.model.is_drafting[slot.id]:
+        acceptance_add(&drafts.accepted, n_right, slot.n_draft)
+        acceptance_add(&drafts.accepted_of[slot.id], n_right, slot.n_draft)
+    acceptance_age(&drafts.accepted, n_tokens)
+    acceptance_age(&drafts.accepted_of[slot.id], n_tokens)
 
 
 cdef void draft_step_take(State *state, Slot *slot, int64_t now) noexcept nogil:
@@ -138,6 +229,7 @@ cdef void draft_step_take(State *state, Slot *slot, int64_t now) noexcept nogil:
         state.stats.n_accepted += <uint64_t>(n - 1 + is_deferred)
         for i in range(n - 1 + is_deferred):
             state.stats.n_accepted_at[i] += 1
+    _judge_model(&state.drafts, slot, n - 1 + is_deferred, n)
     state.drafts.n_taken += n
     state.drafts.n_slots += 1
     for i in range(n):

@@ -5,6 +5,7 @@ class Fake:
     n_vocab: int
     script: bytes
     n_decodes: int
+    n_tokens_decoded: int
     copies_bytes: int
     n_locked: int
     n_graphs: int
@@ -37,6 +38,7 @@ class Fake:
         recurrent: bool = False,
         hybrid: bool = False,
         chaos: int = 0,
+        astray: float = 0.0,
     ) -> None: ...
     def block(self, is_blocked: bool) -> None: ...
     @property

@@ -15,6 +15,12 @@ cdef enum:
     # A step that took this many times as long as usual did something else, which drafting does not pay for. Chosen: a new
     # shape takes 3.5 times as long on the H200.
     STEP_OUTLIER = 5
+    # Prompt tokens that a draft model reads in a step while others decode. Chosen.
+    FOLLOW_TOKENS = 256
+    # The most tokens that a draft model still has to read when it drafts; more are read in a decode before. Chosen.
+    BEHIND_MAX = 8
+    # A prefix is copied from another sequence of the draft model if that saves at least this many tokens. Chosen.
+    ADOPT_TOKENS_MIN = 64
 
 cdef extern from *:
     """
@@ -32,6 +38,13 @@ cdef extern from *:
     #define CLOCK_DECAY 0.9896
     /* Steps that clocks begin with, all with wrong drafts. Chosen. */
     #define CLOCK_PRIOR 4.0
+    /* A draft model: how many of its tokens are right before any was judged, how many judged tokens that counts for, and
+     * how fast what was judged is forgotten, with each token: a window of about 1,000. Chosen. */
+    #define ACCEPTANCE_GUESS 0.7
+    #define ACCEPTANCE_PRIOR 6.0
+    #define ACCEPTANCE_DECAY 0.999
+    /* A decode of the draft model for one token costs this part of a step, as long as nothing is known. Chosen. */
+    #define DRAFT_COST_GUESS 0.2
     """
     const double LOSS_PART
     const double GAIN_MIN
@@ -41,3 +54,7 @@ cdef extern from *:
     const double ROWS_COST_GUESS
     const double CLOCK_DECAY
     const double CLOCK_PRIOR
+    const double ACCEPTANCE_GUESS
+    const double ACCEPTANCE_PRIOR
+    const double ACCEPTANCE_DECAY
+    const double DRAFT_COST_GUESS

@@ -1,6 +1,8 @@
 # What drafting keeps between steps.
 from libc.stdint cimport int32_t, uint64_t
 
+from llamad.engine.drafts.acceptance cimport Acceptance
+from llamad.engine.drafts.draft_model cimport ModelDrafts
 from llamad.engine.drafts.widths cimport Clocks, Widths
 from llamad.engine.kv.slots cimport Slot
 
@@ -16,9 +18,13 @@ cdef class Drafter:
     cdef void *arg
 
 ctypedef struct Drafts:
-    DraftFn fn               # the drafter's; NULL: nothing is drafted
+    DraftFn fn               # the drafter's; NULL: there is none
     EndFn end
     void *arg
+    ModelDrafts *model       # the draft model; NULL: there is none
+    Acceptance accepted      # its drafts, of all slots
+    Acceptance *accepted_of  # of each slot's task
+    double drafting_us       # time that it took before the last step
     int32_t n_fixed          # every step verifies this many tokens; -1: as many as pay
     int32_t is_refused       # the last step had no room for its drafts
     int32_t n_taken          # tokens of the last step

@@ -14,6 +14,9 @@ ctypedef struct Clocks:
     int32_t n_right[WIDTHS]  # tokens of the draft that were right so far
     double tokens[WIDTHS]    # recent tokens, and the steps that they would have taken
     double steps[WIDTHS]
+    int32_t first            # the first token of the last draft; -1: there was none
+    double n_first_right     # recent drafts whose first token was right, and all recent drafts
+    double n_first
 
 ctypedef struct Widths:
     double cost_us[WIDTH_ROWS_MAX + 1]  # of a step, by its rows; 0: unknown
@@ -27,11 +30,14 @@ ctypedef struct Widths:
     int64_t t_step_us        # when the last step was planned; 0: there was something else between
 
 cdef void widths_init(Widths *widths, int32_t has_device) noexcept nogil
-cdef void widths_learn(Widths *widths, int64_t now, int32_t n_slots, int32_t n_tokens) noexcept nogil
+cdef void widths_learn(Widths *widths, int64_t now, int32_t n_slots, int32_t n_tokens,
+                       double drafting_us) noexcept nogil
 cdef void widths_planned(Widths *widths, int64_t now, int32_t n_plain, int32_t width) noexcept nogil
 cdef int32_t widths_choose(Widths *widths, const double *tokens, int32_t n_slots, int32_t n_plain,
-                           int32_t n_width_max) noexcept nogil
+                           int32_t n_width_max, double draft_us) noexcept nogil
+cdef double widths_plain_us(const Widths *widths, int32_t n_plain) noexcept nogil
 cdef void clocks_clear(Clocks *clocks) noexcept nogil
 cdef void clocks_token(Clocks *clocks, int32_t token) noexcept nogil
 cdef void clocks_draft(Clocks *clocks, const int32_t *draft, int32_t n) noexcept nogil
+cdef double clocks_first_right(const Clocks *clocks) noexcept nogil
 cdef double clocks_tokens(const Clocks *clocks, int32_t width) noexcept nogil

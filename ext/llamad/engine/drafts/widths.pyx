@@ -55,7 +55,8 @@ cdef void _learn_switch(Widths *widths, double step_us, double cost) noexcept no
     widths.switch_us += SWITCH_LEARN_RATE * (min(extra_us, 4 * widths.switch_us + 1) - widths.switch_us)
 
 
-cdef void _account(Widths *widths, double step_us, int32_t n_slots, int32_t n_tokens) noexcept nogil:
+cdef void _account(Widths *widths, double step_us, double drafting_us, int32_t n_slots,
+                   int32_t n_tokens) noexcept nogil:
     """Compare the step with what its tokens would have taken without drafts."""
     cdef double plain_us = _cost(widths, widths.n_plain)
     if plain_us <= 0:
@@ -63,22 +64,23 @@ cdef void _account(Widths *widths, double step_us, int32_t n_slots, int32_t n_to
     if widths.n_rows == widths.n_plain:
         widths.credit_us += LOSS_PART * plain_us
     else:
-        step_us = min(step_us, STEP_OUTLIER * _cost(widths, widths.n_rows))
+        step_us = min(step_us, drafting_us + STEP_OUTLIER * _cost(widths, widths.n_rows))
         widths.credit_us += (1 + LOSS_PART) * n_tokens * plain_us / n_slots - step_us
     widths.credit_us = min(widths.credit_us, CREDIT_SWITCHES_MAX * widths.switch_us + CREDIT_STEPS_MAX * plain_us)
 
 
-cdef void widths_learn(Widths *widths, int64_t now, int32_t n_slots, int32_t n_tokens) noexcept nogil:
-    """Note that the last step is over: it gave n_tokens to n_slots."""
+cdef void widths_learn(Widths *widths, int64_t now, int32_t n_slots, int32_t n_tokens,
+                       double drafting_us) noexcept nogil:
+    """Note that the last step is over: it gave n_tokens to n_slots. Before it, a draft model took drafting_us."""
     cdef double step_us = <double>(now - widths.t_step_us)
     cdef double cost = widths.cost_us[min(widths.n_rows, <int32_t>WIDTH_ROWS_MAX)]
     if widths.t_step_us == 0 or n_slots == 0:
         return
     if widths.n_same >= widths.n_settling:
-        _learn_cost(widths, step_us)
+        _learn_cost(widths, max(1.0, step_us - drafting_us))
     elif cost > 0:
-        _learn_switch(widths, step_us, cost)
-    _account(widths, step_us, n_slots, n_tokens)
+        _learn_switch(widths, step_us - drafting_us, cost)
+    _account(widths, step_us, drafting_us, n_slots, n_tokens)
 
 
 cdef void widths_planned(Widths *widths, int64_t now, int32_t n_plain, int32_t width) noexcept nogil:
@@ -92,14 +94,25 @@ cdef void widths_planned(Widths *widths, int64_t now, int32_t n_plain, int32_t w
 
 # --- choosing -----------------------------------------------------------------------------------------------------
 
+cdef double _step_us(const Widths *widths, int32_t n_plain, int32_t width, double draft_us) noexcept nogil:
+    """Return what a step of the width with this index takes, with its draft; 0: unknown."""
+    cdef double cost = _cost(widths, n_plain << width)
+    return cost + draft_us * ((1 << width) - 1) if cost > 0 else 0
+
+
+cdef double widths_plain_us(const Widths *widths, int32_t n_plain) noexcept nogil:
+    """Return what a step without drafts takes; 0: unknown."""
+    return _cost(widths, n_plain)
+
+
 cdef int32_t widths_choose(Widths *widths, const double *tokens, int32_t n_slots, int32_t n_plain,
-                           int32_t n_width_max) noexcept nogil:
+                           int32_t n_width_max, double draft_us) noexcept nogil:
     """Return the width of the next step, at most n_width_max. tokens[i] is how many tokens a step of the i-th width is
-    expected to give the n_slots; n_plain are the rows of a step of width 1."""
+    expected to give the n_slots; n_plain are the rows of a step of width 1. Each drafted token takes draft_us."""
     cdef double rate, best_rate = 0, now_rate, saved_us, cost
     cdef int32_t i, best = 0
     for i in range(WIDTHS):
-        cost = _cost(widths, n_plain << i)
+        cost = _step_us(widths, n_plain, i, draft_us)
         if 1 << i > n_width_max or cost <= 0:
             break
         rate = tokens[i] / cost
@@ -113,7 +126,7 @@ cdef int32_t widths_choose(Widths *widths, const double *tokens, int32_t n_slots
         widths.credit_us -= widths.switch_us
         widths.width = 0
         return 1
-    cost = _cost(widths, n_plain << widths.width)
+    cost = _step_us(widths, n_plain, widths.width, draft_us)
     if best == widths.width or cost <= 0:
         return 1 << widths.width
     now_rate = tokens[widths.width] / cost
@@ -132,6 +145,7 @@ cdef void clocks_clear(Clocks *clocks) noexcept nogil:
     """Begin with another text: nothing is known of its drafts."""
     cdef int32_t i
     memset(clocks, 0, sizeof(Clocks))
+    clocks.first = -1
     for i in range(WIDTHS):
         clocks.tokens[i] = clocks.steps[i] = CLOCK_PRIOR
 
@@ -141,6 +155,9 @@ cdef void clocks_token(Clocks *clocks, int32_t token) noexcept nogil:
     ended."""
     cdef int32_t i, n
     cdef double decay
+    if clocks.first >= 0:
+        clocks.n_first_right = clocks.n_first_right * CLOCK_DECAY + (clocks.first == token)
+        clocks.n_first = clocks.n_first * CLOCK_DECAY + 1
     for i in range(1, WIDTHS):
         n = clocks.n_right[i]
         if n < clocks.n_drafts[i] and clocks.drafts[i][n] == token:
@@ -155,11 +172,17 @@ cdef void clocks_token(Clocks *clocks, int32_t token) noexcept nogil:
 cdef void clocks_draft(Clocks *clocks, const int32_t *draft, int32_t n) noexcept nogil:
     """Begin a step for each width whose last one has ended, with this draft."""
     cdef int32_t i
+    clocks.first = draft[0] if n else -1
     for i in range(1, WIDTHS):
         if clocks.n_drafts[i] < 0:
             clocks.n_right[i] = 0
             clocks.n_drafts[i] = min(n, (1 << i) - 1)
             memcpy(clocks.drafts[i], draft, <size_t>clocks.n_drafts[i] * sizeof(int32_t))
+
+
+cdef double clocks_first_right(const Clocks *clocks) noexcept nogil:
+    """Return the share of drafts whose first token was right."""
+    return (clocks.n_first_right + 1) / (clocks.n_first + 2)
 
 
 cdef double clocks_tokens(const Clocks *clocks, int32_t width) noexcept nogil:

@@ -246,7 +246,7 @@ cdef class WidthsProbe:
         clocks_draft(&self.clocks[slot], _first(draft), <int32_t>draft.shape[0])
 
     def learn(self, now_us: int, n_tokens: int) -> None:
-        widths_learn(&self.widths, now_us, self.n_slots, n_tokens)
+        widths_learn(&self.widths, now_us, self.n_slots, n_tokens, 0)
 
     def plan(self, now_us: int, n_width_max: int) -> int:
         """Choose the next step's width; the step begins."""
@@ -254,6 +254,6 @@ cdef class WidthsProbe:
         cdef int32_t width, k
         for k in range(WIDTHS):
             tokens[k] = sum(clocks_tokens(&self.clocks[i], k) for i in range(self.n_slots))
-        width = widths_choose(&self.widths, tokens, self.n_slots, self.n_slots, n_width_max)
+        width = widths_choose(&self.widths, tokens, self.n_slots, self.n_slots, n_width_max, 0)
         widths_planned(&self.widths, now_us, self.n_slots, width)
         return width

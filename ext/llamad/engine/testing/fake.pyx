@@ -133,14 +133,16 @@ cdef class Fake:
     Its memory is a KV cache with n_ctx cells for each sequence, or with n_cells for all of them if it is `unified`. With
     n_swa it has a second KV cache for layers with a sliding window, which is smaller unless `swa_full`. With `recurrent`
     it has recurrent states instead, with `hybrid` (or can_cut=False) both. n_seqs is the number of sequences, and of
-    streams in states. With `chaos`, a seed, logits are random numbers that depend on each token and its position."""
+    streams in states. With `chaos`, a seed, logits are random numbers that depend on each token and its position; at a
+    share of `astray` of the places they are others."""
     cdef FakeModel *model
     cdef bytes kept_script
 
     def __cinit__(self, *, n_ctx: int = 512, n_batch: int = 64, script: bytes = b"", decode_us: int = 0,
                   token_us: int = 0, device_us: int = 0, can_shift: bool = True, can_cut: bool = True,
                   unified: bool = False, n_seqs: int = 0, n_cells: int = 0, n_ubatch: int = 0, n_swa: int = 0,
-                  swa_full: bool = False, recurrent: bool = False, hybrid: bool = False, chaos: int = 0) -> None:
+                  swa_full: bool = False, recurrent: bool = False, hybrid: bool = False, chaos: int = 0,
+                  astray: float = 0.0) -> None:
         self.model = <FakeModel *>calloc(1, sizeof(FakeModel) + <size_t>n_batch * FAKE_VOCAB * sizeof(float))
         if self.model == NULL:
             raise MemoryError()
@@ -154,6 +156,7 @@ cdef class Fake:
         self.model.device_us = device_us
         self.model.refuse_above = -1
         self.model.chaos = chaos
+        self.model.astray = astray
         self.model.can_shift = can_shift
         self.model.is_unified = unified
         self.model.batch.token = <int32_t *>malloc(<size_t>n_batch * sizeof(int32_t))
@@ -288,6 +291,10 @@ cdef class Fake:
     @property
     def n_decodes(self) -> int:
         return self.model.n_decodes
+
+    @property
+    def n_tokens_decoded(self) -> int:
+        return self.model.n_tokens_decoded
 
     @property
     def n_graphs(self) -> int:

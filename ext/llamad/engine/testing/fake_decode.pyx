@@ -135,6 +135,7 @@ cdef int32_t fake_decode(void *ctx, const llamad_batch *batch) noexcept nogil:
         sleep_us(model.decode_us + load_time(&model.token_us) * batch.n_tokens)
     model.t_ready_us = now_us() + model.device_us
     model.n_graphs += <uint64_t>model.split.n
+    model.n_tokens_decoded += <uint64_t>batch.n_tokens
     model.n_silent += memchr(batch.output, 1, <size_t>batch.n_tokens) == NULL
     _plan_rows(model, batch)
     model.n_held_max = max(model.n_held_max, _count_held(model))
@@ -197,10 +198,12 @@ cdef float *_write_row(FakeModel *model, int32_t i_batch, int32_t at) noexcept n
     cdef float made[FAKE_VOCAB]
     cdef float *row = <float *>(<char *>model + sizeof(FakeModel)) + <size_t>at * FAKE_VOCAB
     cdef int32_t i
+    cdef uint64_t seed = model.chaos
     memset(made, 0, sizeof(made))
-    if model.chaos:
+    if seed:
+        seed += _chaos(~seed, 0, model.batch.pos[i_batch], 0) < 8 * model.astray
         for i in range(FIRST_BYTE, FAKE_VOCAB):
-            made[i] = _chaos(model.chaos, model.batch.token[i_batch], model.batch.pos[i_batch], i)
+            made[i] = _chaos(seed, model.batch.token[i_batch], model.batch.pos[i_batch], i)
     else:
         made[FIRST_BYTE + 46] = 5  # a full stop, where the answer is banned
         made[_answer(model, i_batch)] = 10

@@ -57,6 +57,7 @@ ctypedef struct FakeModel:
     uint64_t n_rebuilds
     uint64_t n_closed          # adapters that were closed
     uint64_t n_copies
+    uint64_t n_tokens_decoded
     int32_t n_held_max         # the most tokens of all sequences after a decode
     int32_t n_samplers         # open samplers, to detect leaks
     int32_t is_unified         # a copied sequence shares its cells
@@ -68,6 +69,7 @@ ctypedef struct FakeModel:
     FakeCells window           # the cache of layers with a sliding window
     FakeRecurrent recurrent    # the memory of recurrent layers
     uint64_t chaos             # a seed: logits are random numbers that depend on the token and its position; 0: off
+    double astray              # the share of places where chaos has another seed, as in a draft model's
     const unsigned char *script
     int32_t n_script
     FakeBatch batch            # the last batch

@@ -1,0 +1,33 @@
+# A draft model: a smaller model whose most likely tokens are the drafts.
+from libc.stdint cimport int8_t, int32_t
+
+from llamad.base.function_table cimport llamad_batch, llamad_candidate, llamad_table
+from llamad.engine.kv.slots cimport Slot, Slots
+
+ctypedef struct ModelDrafts:
+    const llamad_table *table
+    void *ctx                # its context: a sequence for each slot
+    int32_t n_slots
+    int32_t n_ctx            # tokens of a sequence
+    int32_t n_vocab          # tokens below this are the same in both models
+    int32_t n_max            # most tokens of a draft
+    int32_t n_min            # shorter drafts are dropped
+    float p_min              # a draft ends before the first token that is less likely
+    int32_t *held            # the tokens of each sequence: n_ctx for each
+    int32_t *n_held
+    int8_t *is_drafting      # for each slot: this step's draft is the model's
+    llamad_batch batch
+    int32_t n_batch          # llama.cpp's n_batch
+    int32_t *seq_ids
+    float *maxima            # scratch memory of topk_select()
+    llamad_candidate *top
+    int32_t n_failures       # decodes in a row that failed
+    double draft_us          # what a decode for one token of each slot takes; 0: unknown
+
+cdef class DraftModel:
+    cdef ModelDrafts drafts
+
+cdef int model_works(const ModelDrafts *model) noexcept nogil
+cdef int32_t model_behind(ModelDrafts *model, const Slot *slot, int32_t n) noexcept nogil
+cdef int32_t model_follow(ModelDrafts *model, const Slots *slots, int32_t n_max) noexcept nogil
+cdef void model_draft(ModelDrafts *model, Slots *slots, int32_t n) noexcept nogil

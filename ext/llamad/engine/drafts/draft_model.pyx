@@ -1,0 +1,285 @@
+# Owns: the context of a draft model, and what its sequences hold. Runs on the engine thread.
+#
+# The sequence of a slot is compared with the slot's tokens whenever it is used, cut where they differ, and continued. So
+# it follows whatever happens to the slot (another prompt, a prefix that is used again, a shifted context, suspension, a
+# restored state, a draft that was wrong), and no token is decoded twice that is still there.
+from libc.math cimport expf
+from libc.stdint cimport int8_t, int32_t, int64_t, uintptr_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcpy, memset
+
+from llamad.base.function_table cimport llamad_candidate
+from llamad.base.system cimport now_us
+from llamad.engine.costs.drafts cimport ADOPT_TOKENS_MIN, BEHIND_MAX, COST_LEARN_RATE
+from llamad.engine.costs.sampler cimport TOPK_COLLECT_MAX
+from llamad.engine.kv.slots cimport (
+    DRAFT_MAX, SLOT_DECODING, SLOT_PREFILLING, Slot, Slots, common_prefix,
+)
+from llamad.engine.sampler.topk cimport topk_n_maxima, topk_select
+
+cdef enum:
+    NO_ROOM = 1              # llama.cpp's code
+    FAILURES_MAX = 3         # after so many failed decodes in a row nothing is drafted any more
+    TOP = 10                 # a token's probability is its share among so many, as in llama.cpp
+
+
+# --- what the sequences hold --------------------------------------------------------------------------------------
+
+cdef int32_t *_held(const ModelDrafts *model, int32_t seq) noexcept nogil:
+    return model.held + <size_t>seq * <size_t>model.n_ctx
+
+
+cdef void _cut(ModelDrafts *model, int32_t seq, int32_t n) noexcept nogil:
+    """Keep only the first n tokens of a sequence."""
+    if n < model.n_held[seq]:
+        model.table.seq_rm(model.ctx, seq, n if n else -1, -1)
+        model.n_held[seq] = n
+
+
+cdef void _adopt(ModelDrafts *model, const Slot *slot, int32_t n) noexcept nogil:
+    """Copy the sequence of another slot if it has more of the slot's first n tokens."""
+    cdef int32_t i, n_common, best = -1, n_best = model.n_held[slot.id] + ADOPT_TOKENS_MIN
+    for i in range(model.n_slots):
+        n_common = common_prefix(_held(model, i), slot.tokens, min(n, model.n_held[i]))
+        if i != slot.id and n_common >= n_best:
+            best = i
+            n_best = n_common
+    if best < 0:
+        return
+    _cut(model, slot.id, 0)
+    if model.table.seq_cp(model.ctx, best, slot.id) == 0:
+        return
+    model.n_held[slot.id] = model.n_held[best]
+    memcpy(_held(model, slot.id), _held(model, best), <size_t>model.n_held[best] * sizeof(int32_t))
+    _cut(model, slot.id, n_best)
+
+
+cdef int model_works(const ModelDrafts *model) noexcept nogil:
+    return model.n_failures < FAILURES_MAX
+
+
+cdef int32_t model_behind(ModelDrafts *model, const Slot *slot, int32_t n) noexcept nogil:
+    """Cut the slot's sequence to what it has in common with the first n tokens of the slot. Return how many of them it
+    lacks; -1: they cannot be drafted from, because there are images or sound among them, or too many."""
+    cdef int32_t i
+    n = min(n, model.n_ctx)
+    _cut(model, slot.id, common_prefix(_held(model, slot.id), slot.tokens, min(n, model.n_held[slot.id])))
+    if n - model.n_held[slot.id] >= ADOPT_TOKENS_MIN:
+        _adopt(model, slot, n)
+    for i in range(model.n_held[slot.id], n):
+        if not 0 <= slot.tokens[i] < model.n_vocab:
+            return -1
+    return n - model.n_held[slot.id]
+
+
+# --- decoding -----------------------------------------------------------------------------------------------------
+
+cdef void _add(ModelDrafts *model, int32_t seq, int32_t token, int8_t output) noexcept nogil:
+    """Add a token behind those of the sequence."""
+    cdef int32_t i = model.batch.n_tokens
+    model.batch.token[i] = token
+    model.batch.pos[i] = model.n_held[seq]
+    model.seq_ids[i] = seq
+    model.batch.output[i] = output
+    model.batch.n_tokens += 1
+    _held(model, seq)[model.n_held[seq]] = token
+    model.n_held[seq] += 1
+
+
+cdef int _decode(ModelDrafts *model, const Slots *slots) noexcept nogil:
+    """Decode the batch. Return 0, or -1 if that failed: then its sequences are dropped. If there is no room, slots that
+    have no task give theirs."""
+    cdef int32_t code, i
+    code = model.table.decode(model.ctx, &model.batch)
+    if code == NO_ROOM:
+        for i in range(model.n_slots):
+            if slots.items[i].task == NULL:
+                _cut(model, i, 0)
+        code = model.table.decode(model.ctx, &model.batch)
+    if code == 0:
+        model.n_failures = 0
+        return 0
+    model.n_failures += code != NO_ROOM
+    for i in range(model.batch.n_tokens):
+        _cut(model, model.seq_ids[i], 0)
+    return -1
+
+
+cdef int32_t model_follow(ModelDrafts *model, const Slots *slots, int32_t n_max) noexcept nogil:
+    """Read at most n_max of the tokens that slots hold and the model lacks. Return how many were read."""
+    cdef const Slot *slot
+    cdef int32_t i, k, n, n_behind, n_begun
+    n_max = min(n_max, model.n_batch)
+    model.batch.n_tokens = 0
+    for i in range(model.n_slots):
+        slot = &slots.items[i]
+        if (slot.task == NULL or slot.state not in (SLOT_PREFILLING, SLOT_DECODING)
+                or slot.task.command.options.speculative_n_max == 0):
+            continue
+        n = slot.n_tokens
+        n_behind = model_behind(model, slot, n)
+        # A few tokens are read with the next draft.
+        if n_behind <= BEHIND_MAX:
+            continue
+        n_begun = model.n_held[i]
+        for k in range(min(n_behind, n_max - model.batch.n_tokens)):
+            _add(model, i, slot.tokens[n_begun + k], 0)
+    n = model.batch.n_tokens
+    if n:
+        model.batch.output[n - 1] = 1  # as in batch.pyx: a decode without any output is another graph
+        _decode(model, slots)
+    return n
+
+
+# --- drafting -----------------------------------------------------------------------------------------------------
+
+cdef int32_t _largest(const float *row, int32_t n) noexcept nogil:
+    cdef int32_t i, best = 0
+    for i in range(1, n):
+        if row[i] > row[best]:
+            best = i
+    return best
+
+
+cdef int32_t _likeliest(ModelDrafts *model, int32_t i_batch) noexcept nogil:
+    """Return the most likely token after one of the batch, or -1 if it is not likely enough."""
+    cdef const float *row = model.table.logits(model.ctx, i_batch)
+    cdef float sum = 0
+    cdef int32_t i, n
+    if row == NULL:
+        return -1
+    n = topk_select(row, model.n_vocab, min(<int32_t>TOP, model.n_vocab), model.top, model.maxima, 0)
+    if n <= 0:
+        return _largest(row, model.n_vocab)  # many are equally likely
+    for i in range(n):
+        sum += expf(model.top[i].logit - model.top[0].logit)
+    return model.top[0].id if 1 >= model.p_min * sum else -1
+
+
+cdef int _begin(ModelDrafts *model, const Slots *slots) noexcept nogil:
+    """Read what the drafting slots have sampled since their last drafts. Return 0, or -1 if that failed."""
+    cdef const Slot *slot
+    cdef int32_t i, k, n_behind, n_begun
+    model.batch.n_tokens = 0
+    for i in range(model.n_slots):
+        slot = &slots.items[i]
+        if not model.is_drafting[i]:
+            continue
+        # The next token, which the slot does not hold yet, is behind the others.
+        n_behind = model_behind(model, slot, slot.n_tokens + 1)
+        model.is_drafting[i] = (0 < n_behind <= BEHIND_MAX + 1 and n_behind <= model.n_batch - model.batch.n_tokens)
+        if model.is_drafting[i]:
+            n_begun = model.n_held[i]
+            for k in range(n_behind):
+                _add(model, i, slot.tokens[n_begun + k], k == n_behind - 1)
+    return _decode(model, slots) if model.batch.n_tokens else -1
+
+
+cdef int32_t _take(ModelDrafts *model, Slots *slots, int32_t n_max) noexcept nogil:
+    """Append the likeliest tokens to the drafts, and add those that another one may follow to the next batch. Return
+    how many were added. The batch before is overwritten behind where it is read."""
+    cdef Slot *slot
+    cdef int32_t i, token, n_tokens = model.batch.n_tokens, seq
+    cdef int8_t output
+    model.batch.n_tokens = 0
+    for i in range(n_tokens):
+        seq, output = model.seq_ids[i], model.batch.output[i]
+        if not output:
+            continue
+        slot = &slots.items[seq]
+        token = _likeliest(model, i)
+        if token < 0:
+            continue
+        slot.draft[slot.n_guessed] = token
+        slot.n_guessed += 1
+        if slot.n_guessed < n_max and model.n_held[seq] < model.n_ctx:
+            _add(model, seq, token, 1)
+    return model.batch.n_tokens
+
+
+cdef void model_draft(ModelDrafts *model, Slots *slots, int32_t n) noexcept nogil:
+    """Draft at most n tokens for the slots that are marked in is_drafting; it stays set for those with a draft."""
+    cdef int64_t t_begin = now_us()
+    cdef int32_t i, n_decodes = 1
+    for i in range(model.n_slots):
+        if model.is_drafting[i]:
+            slots.items[i].n_guessed = 0
+    if _begin(model, slots) < 0:
+        memset(model.is_drafting, 0, <size_t>model.n_slots)
+        return
+    while _take(model, slots, n) and _decode(model, slots) == 0:
+        n_decodes += 1
+    _learn(model, <double>(now_us() - t_begin) / n_decodes)
+    for i in range(model.n_slots):
+        if model.is_drafting[i] and slots.items[i].n_guessed < model.n_min:
+            slots.items[i].n_guessed = 0
+        model.is_drafting[i] = model.is_drafting[i] and slots.items[i].n_guessed > 0
+
+
+cdef void _learn(ModelDrafts *model, double us) noexcept nogil:
+    model.draft_us += (us - model.draft_us) * (COST_LEARN_RATE if model.draft_us else 1)
+
+
+# --- memory -------------------------------------------------------------------------------------------------------
+
+cdef int _allocate(ModelDrafts *model) noexcept nogil:
+    cdef size_t n = <size_t>model.n_batch, n_slots = <size_t>model.n_slots, i
+    model.held = <int32_t *>malloc(n_slots * <size_t>model.n_ctx * sizeof(int32_t))
+    model.n_held = <int32_t *>calloc(n_slots, sizeof(int32_t))
+    model.is_drafting = <int8_t *>calloc(n_slots, 1)
+    model.batch.token = <int32_t *>malloc(n * sizeof(int32_t))
+    model.batch.pos = <int32_t *>malloc(n * sizeof(int32_t))
+    model.batch.n_seq_id = <int32_t *>malloc(n * sizeof(int32_t))
+    model.batch.seq_id = <int32_t **>malloc(n * sizeof(int32_t *))
+    model.batch.output = <int8_t *>calloc(n, 1)
+    model.seq_ids = <int32_t *>malloc(n * sizeof(int32_t))
+    model.maxima = <float *>malloc(<size_t>topk_n_maxima(model.n_vocab) * sizeof(float))
+    model.top = <llamad_candidate *>malloc(TOPK_COLLECT_MAX * sizeof(llamad_candidate))
+    if (model.held == NULL or model.n_held == NULL or model.is_drafting == NULL or model.batch.token == NULL
+            or model.batch.pos == NULL or model.batch.n_seq_id == NULL or model.batch.seq_id == NULL
+            or model.batch.output == NULL or model.seq_ids == NULL or model.maxima == NULL or model.top == NULL):
+        return -1
+    for i in range(n):
+        model.batch.n_seq_id[i] = 1
+        model.batch.seq_id[i] = &model.seq_ids[i]
+    return 0
+
+
+cdef class DraftModel:
+    """Drafts with another model. `ctx` is its context, a handle like that of the core, with n_slots sequences of n_ctx
+    tokens and batches of n_batch tokens; tokens below n_vocab are the same in both models. A draft has at most n_max
+    tokens (-1: as many as pay), at least n_min, and ends before a token that is less likely than p_min."""
+
+    def __cinit__(self, ctx: int, *, n_slots: int, n_ctx: int, n_batch: int, n_vocab: int, n_max: int, n_min: int,
+                  p_min: float) -> None:
+        cdef ModelDrafts *model = &self.drafts
+        model.ctx = <void *><uintptr_t>ctx
+        model.n_slots = n_slots
+        model.n_ctx = n_ctx
+        model.n_batch = n_batch
+        model.n_vocab = n_vocab
+        model.n_max = DRAFT_MAX if n_max < 0 else min(<int32_t>DRAFT_MAX, <int32_t>n_max)
+        model.n_min = n_min
+        model.p_min = p_min
+        if n_slots > n_batch:
+            raise ValueError("a batch needs a token for every slot")
+        if _allocate(model) < 0:
+            raise MemoryError()
+
+    def __dealloc__(self) -> None:
+        cdef ModelDrafts *model = &self.drafts
+        free(model.held)
+        free(model.n_held)
+        free(model.is_drafting)
+        free(model.batch.token)
+        free(model.batch.pos)
+        free(model.batch.n_seq_id)
+        free(model.batch.seq_id)
+        free(model.batch.output)
+        free(model.seq_ids)
+        free(model.maxima)
+        free(model.top)
+
+    @property
+    def n_failures(self) -> int:
+        return self.drafts.n_failures

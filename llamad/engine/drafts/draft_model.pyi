@@ -1,0 +1,15 @@
+class DraftModel:
+    def __init__(
+        self,
+        ctx: int,
+        *,
+        n_slots: int,
+        n_ctx: int,
+        n_batch: int,
+        n_vocab: int,
+        n_max: int,
+        n_min: int,
+        p_min: float,
+    ) -> None: ...
+    @property
+    def n_failures(self) -> int: ...

@@ -1,0 +1,131 @@
+"""A draft model changes nothing but the number of steps, and its sequences follow those of the slots. Both models are
+fakes with random logits; the draft model's differ at some places."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.drafted_tasks import CHAOS, MEMORIES, SAMPLERS, TASKS, greedy, outcome, play, run
+from support.engine_harness import Harness
+
+from llamad.engine.drafts.draft_model import DraftModel
+from llamad.engine.testing.fake import Fake
+from llamad.engine.testing.fake_drafter import FakeDrafter
+
+
+class Pair:
+    """A harness whose engine drafts with another fake."""
+
+    def __init__(
+        self, *, astray=0.0, text=None, n_fixed=7, n_slots=4, n_ctx=256, memory="streams", n_max=-1, **options
+    ):
+        kind = {"n_ctx": n_ctx, "n_batch": 128, "n_seqs": n_slots, "chaos": CHAOS, **MEMORIES[memory]}
+        self.target = Fake(**kind)
+        kind.pop("n_swa", None)
+        self.draft = Fake(**kind, astray=astray)
+        cells = {"n_cells": kind.get("n_cells", 0), "n_swa": MEMORIES[memory].get("n_swa", 0)}
+        if cells["n_swa"]:
+            cells["n_window"] = -(-(cells["n_swa"] * n_slots + 128) // 256) * 256
+        given = {"n_slots": n_slots, "n_ctx": n_ctx, "n_batch": 128, "cache_bytes": 1 << 20}
+        self.h = Harness(self.target, **{**given, **cells, **options})
+        self.drafter = None if text is None else FakeDrafter(self.target.ctx, share=text, seed=3)
+        self.model = DraftModel(
+            self.draft.ctx,
+            n_slots=n_slots,
+            n_ctx=n_ctx,
+            n_batch=128,
+            n_vocab=259,
+            n_max=n_max,
+            n_min=0,
+            p_min=0.0,
+        )
+        assert self.h.core.draft_with(self.drafter, n_fixed)
+        self.h.core.draft_model(self.model)
+
+    def run(self, tasks):
+        results = play(self.h, self.target, tasks)
+        assert self.draft.bad_calls == 0
+        assert self.model.n_failures == 0
+        return results
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    tasks=st.lists(TASKS, min_size=1, max_size=6),
+    astray=st.sampled_from([0.0, 0.1, 0.5, 1.0]),
+    text=st.sampled_from([None, 0.0, 0.9]),
+    n_fixed=st.sampled_from([-1, 1, 3, 7, 15]),
+    memory=st.sampled_from(list(MEMORIES)),
+)
+def test_text_probabilities_and_ends_are_those_of_plain_decoding(tasks, astray, text, n_fixed, memory):
+    plain, _ = run(tasks, memory=memory)
+    drafted, _ = Pair(astray=astray, text=text, n_fixed=n_fixed, memory=memory).run(tasks)
+    assert drafted == plain
+
+
+@pytest.mark.parametrize("memory", list(MEMORIES))
+def test_a_good_draft_model_saves_steps(memory):
+    plain, n_plain = run(greedy(2), memory=memory)
+    drafted, n_drafted = Pair(memory=memory).run(greedy(2))
+    assert drafted == plain
+    assert n_drafted < n_plain / 3
+
+
+def test_tokens_are_not_decoded_twice():
+    pair = Pair(n_slots=1)
+    pair.run(greedy(1, n_predict=80))
+    # Of each draft the last token is left, which is decoded with the next one; all others are decoded when drafted.
+    assert pair.draft.n_tokens_decoded <= 80 + 3 + 1
+
+
+def test_a_shifting_context_has_the_same_text():
+    tasks = greedy(3, n_predict=300, context_shift=True)
+    plain, n_plain = run(tasks, n_ctx=96)
+    drafted, n_drafted = Pair(n_ctx=96).run(tasks)
+    assert drafted == plain
+    assert n_drafted < n_plain / 2
+
+
+def test_tasks_that_outgrow_the_cache_have_the_same_text():
+    tasks = greedy(6, n_predict=120)
+    plain, _ = run(tasks, memory="tight")
+    drafted, _ = Pair(memory="tight").run(tasks)
+    assert drafted == plain
+
+
+def test_a_prefix_of_another_slot_is_copied():
+    pair = Pair(n_ctx=512)
+    prompt = bytes(range(65, 91)) * 12
+    with pair.h as h:
+        first = h.submit(prompt, n_predict=20)
+        h.wait(first)
+        n_before = pair.draft.n_tokens_decoded
+        others = [h.submit(prompt + b"%d" % i, n_predict=20) for i in range(3)]
+        h.wait(*others)
+    assert pair.draft.n_tokens_decoded - n_before < 2 * len(prompt)
+
+
+def test_requests_without_drafts_are_not_followed():
+    pair = Pair()
+    with pair.h as h:
+        task = h.submit(b"x" * 40, n_predict=20, speculative_n_max=0)
+        h.wait(task)
+    assert pair.draft.n_tokens_decoded == 0
+
+
+def test_a_draft_model_that_fails_is_left_alone():
+    pair = Pair()
+    pair.draft.fail_next(-3, n_times=1000)
+    plain, _ = run(greedy(2))
+    with pair.h as h:
+        h.sampling = SAMPLERS["greedy"]
+        ids = [h.submit(b"p%d" % i, n_predict=100) for i in range(2)]
+        h.wait(*ids)
+        assert [outcome(h, task) for task in ids] == plain
+    assert pair.model.n_failures == 3
+
+
+def test_a_model_that_is_always_wrong_is_hardly_used():
+    pair = Pair(astray=1.0, n_fixed=-1, n_slots=1)
+    _, n_steps = pair.run(greedy(1, n_predict=200))
+    assert n_steps >= 195
+    assert pair.draft.n_tokens_decoded < 200
