@@ -1,14 +1,15 @@
 """Measures how much faster or slower generation is with drafts, text by text and at several numbers of streams.
 
 Every way to draft is a server of its own; all stay loaded and take turns. A round sends the same requests to each, all
-at once, and counts the tokens from the first request to the last answer's end, prompts left out: the sum of what each
-answer reports. Without --server there is no llama-server. Texts are those of bench/texts.
+at once, and adds up the rates that the answers report: tokens from the first to the last, prompts left out. Without
+--server there is no llama-server. Texts are those of bench/texts.
 """
 
 from __future__ import annotations
 
 import argparse
 import random
+import re
 import shlex
 import statistics
 import tempfile
@@ -21,7 +22,7 @@ from bench.client import Client
 from bench.programs import LLAMA_SERVER, LLAMAD, Options, Program, Programs
 
 TEXTS = Path(__file__).parent / "texts"
-N_CODE, N_PROSE = 2400, 2000  # characters
+N_PROSE = 2000  # characters
 PLAIN = "llamad, --spec off"
 
 
@@ -59,14 +60,30 @@ def _part(name: str, n: int, draw: random.Random) -> str:
     return text[start : start + n]
 
 
+def _source(draw: random.Random) -> tuple[str, str]:
+    """Return a whole source file, and what a fence calls its language."""
+    path = draw.choice(sorted((TEXTS / "sources").iterdir()))
+    return path.read_text(encoding="utf-8"), {".py": "python", ".js": "javascript", ".rs": "rust"}[
+        path.suffix
+    ]
+
+
 def _rewrite(draw: random.Random) -> str:
-    code = _part("code", N_CODE, draw)
-    return f"Print this code again, unchanged except that every comment is in capital letters. Only code.\n\n{code}"
+    code, language = _source(draw)
+    name = draw.choice(re.findall(r"(?:def|function|fn) ([a-z]\w+)\(", code))
+    wish = f"Rename the function `{name}` to `{name}_v{draw.randrange(2, 100)}` in this file, and print the whole file."
+    return f"{wish} Change nothing else.\n\n```{language}\n{code}```"
 
 
 def _fix(draw: random.Random) -> str:
-    code = _part("code", N_CODE, draw)
-    return f"One line of this code has a bug. Print the whole code with that line corrected.\n\n{code}"
+    code, language = _source(draw)
+    signs = [match.start() for match in re.finditer(r" (?:<|>|\+=|-=|===|==) ", code)]
+    at = draw.choice(signs)
+    broken = code[:at] + code[at:].replace(code[at:].split()[0], "!=", 1)
+    wish = (
+        "One comparison or assignment of this file is wrong. Print the whole file with that line corrected."
+    )
+    return f"{wish}\n\n```{language}\n{broken}```"
 
 
 def _summarise(draw: random.Random) -> str:
@@ -122,8 +139,8 @@ def _measure(program: Program, prompts: list[str], n_predict: int) -> tuple[floa
     timings = [reply["timings"] for reply in replies]
     n_drafted = sum(one.get("draft_n", 0) for one in timings)
     n_accepted = sum(one.get("draft_n_accepted", 0) for one in timings)
-    slowest_ms = max(one["predicted_ms"] for one in timings)
-    return sum(one["predicted_n"] for one in timings) / slowest_ms * 1000, n_accepted / max(1, n_drafted)
+    rate = sum(one["predicted_n"] / one["predicted_ms"] * 1000 for one in timings)
+    return rate, n_accepted / max(1, n_drafted)
 
 
 def _start_all(flags: argparse.Namespace, n_streams: int, folder: Path) -> dict[str, Program]:

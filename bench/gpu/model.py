@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from bench.errors import BenchError
-from bench.gpu import letters
+from bench.gpu import letters, successors
 
 BLOCK, BLOCK_BYTES = 32, 34  # Q8_0: a half-precision scale, then 32 signed bytes
 POOL = 1 << 24  # random values that are used again and again, each time from another position
@@ -92,6 +92,11 @@ class Weights:
         self._values = self._random.standard_normal(POOL, dtype=np.float32)
         self._pools: dict[float, Bytes] = {}
 
+    @property
+    def unit(self) -> int:
+        """Bytes that must stay together."""
+        return BLOCK_BYTES if self.kind == "q8_0" else TYPES[self.kind].itemsize
+
     def n_bytes(self, n_values: int) -> int:
         if self.kind == "q8_0":
             return n_values // BLOCK * BLOCK_BYTES
@@ -115,9 +120,8 @@ class Weights:
     def chunks(self, n_values: int, deviation: float) -> Iterator[memoryview]:
         """Yield the bytes of a matrix in pieces."""
         pool, n_left = self.pool(deviation), self.n_bytes(n_values)
-        unit = BLOCK_BYTES if self.kind == "q8_0" else TYPES[self.kind].itemsize
         while n_left:
-            start = int(self._random.integers(len(pool) // unit // 2)) * unit
+            start = int(self._random.integers(len(pool) // self.unit // 2)) * self.unit
             chunk = pool[start : start + min(n_left, CHUNK)]
             n_left -= len(chunk)
             yield chunk.data
@@ -135,6 +139,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add("--type", choices=[*TYPES], default="f16")
     add("--n-vocab", type=int, help="fill the vocabulary up to this many tokens")
     add("--logit-deviation", type=float, default=1.0, help="standard deviation of the logits (1)")
+    add(
+        "--agree",
+        type=float,
+        help="each token is followed by a fixed one, in this share of all cases the one that follows it in every model"
+        " with --agree: 1 for a model, less for its draft (any token)",
+    )
     add("--seed", type=int, default=1)
     add("--again", action="store_true", help="write it even if it exists")
 
@@ -150,14 +160,23 @@ def main(flags: argparse.Namespace) -> int:
         raise BenchError(f"--shape {flags.shape} is none of {names} nor five numbers with commas") from None
     flags.out.parent.mkdir(parents=True, exist_ok=True)
     partial = flags.out.with_name(flags.out.name + ".partial")
-    n_vocab = write(partial, flags.vocab, shape, flags.type, flags.n_vocab, flags.logit_deviation, flags.seed)
+    n_vocab = write(
+        partial, flags.vocab, shape, flags.type, flags.n_vocab, flags.logit_deviation, flags.seed, flags.agree
+    )
     partial.rename(flags.out)
     print(f"{flags.out}: {flags.shape}, {flags.type}, {n_vocab:,} tokens, {flags.out.stat().st_size:,} bytes")
     return 0
 
 
 def write(
-    path: Path, vocab: Path | None, shape: Shape, kind: str, n_vocab: int | None, deviation: float, seed: int
+    path: Path,
+    vocab: Path | None,
+    shape: Shape,
+    kind: str,
+    n_vocab: int | None,
+    deviation: float,
+    seed: int,
+    agree: float | None = None,
 ) -> int:
     """Write the file; return the size of the vocabulary."""
     import gguf
@@ -191,19 +210,46 @@ def write(
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_ti_data_to_file()
-    _write_data(writer, weights, shape, n_tokens, deviation)
+    data = (
+        _chunks(weights, shape, n_tokens, deviation)
+        if agree is None
+        else _fixed(weights, shape, n_tokens, agree, seed)
+    )
+    _write_data(writer, weights, shape, n_tokens, data)
     writer.close()
     return n_tokens
 
 
-def _write_data(writer: Any, weights: Weights, shape: Shape, n_vocab: int, deviation: float) -> None:
+def _chunks(weights: Weights, shape: Shape, n_vocab: int, deviation: float) -> Iterator[Iterator[memoryview]]:
+    for name, rows, columns in matrices(shape, n_vocab):
+        own = (deviation if name == "output.weight" else 1.0) / columns**0.5
+        yield weights.chunks(rows * columns, own)
+
+
+def _fixed(
+    weights: Weights, shape: Shape, n_vocab: int, agree: float, seed: int
+) -> Iterator[Iterator[memoryview]]:
+    """The same for a model in which each token is followed by a fixed one."""
+    n_row = weights.n_bytes(shape.n_embd)
+    embedding, output = successors.rows(n_vocab, weights.n_bytes(POOL) // weights.unit // 2, agree, seed)
+    for name, rows, columns in matrices(shape, n_vocab):
+        own = successors.deviation(name, columns)
+        if name in ("token_embd.weight", "output.weight"):
+            starts = embedding if name == "token_embd.weight" else output
+            yield successors.chunks(weights.pool(own), starts * weights.unit, n_row)
+        else:
+            yield weights.chunks(rows * columns, own)
+
+
+def _write_data(
+    writer: Any, weights: Weights, shape: Shape, n_vocab: int, data: Iterator[Iterator[memoryview]]
+) -> None:
     """Write the weights without the package, which would need each matrix as a whole in memory."""
     out = writer.fout[0]
     ones = np.ones(shape.n_embd, np.float32).tobytes()
     writer.write_padding(out, out.tell())
-    for name, rows, columns in matrices(shape, n_vocab):
-        own = (deviation if name == "output.weight" else 1.0) / columns**0.5
-        for chunk in weights.chunks(rows * columns, own):
+    for (_, rows, columns), chunks in zip(matrices(shape, n_vocab), data, strict=True):
+        for chunk in chunks:
             out.write(chunk)
         writer.write_padding(out, weights.n_bytes(rows * columns))
     for _ in norms(shape):

@@ -13,7 +13,7 @@ from bench import __main__ as program
 from bench import media
 from bench.deadline import RUN_AGAIN, Deadline, OutOfTimeError
 from bench.errors import BenchError
-from bench.gpu import build, letters, model, projector
+from bench.gpu import build, letters, model, projector, successors
 
 
 def test_a_command_that_runs_out_of_time_is_ended_and_said(capsys: pytest.CaptureFixture[str]) -> None:
@@ -53,6 +53,24 @@ def test_weights_have_the_deviation_that_is_asked_for(kind: str, monkeypatch: py
     stored = np.frombuffer(data, model.TYPES[kind])
     values = dequantize(stored, GGMLQuantizationType.Q8_0) if kind == "q8_0" else stored
     assert float(np.std(values.astype(np.float32))) == pytest.approx(0.25, rel=0.03)
+
+
+def test_a_draft_has_the_successors_of_its_model_by_the_share_that_is_asked_for() -> None:
+    target = successors.successors(10_000, 1.0, seed=1)
+    draft = successors.successors(10_000, 0.7, seed=2)
+    assert float((target == draft).mean()) == pytest.approx(0.7, abs=0.02)
+    for follower in (target, draft):
+        assert sorted(follower) == list(range(10_000))
+    token, seen = 0, set()
+    while token not in seen:
+        seen.add(token)
+        token = int(target[token])
+    assert len(seen) == 10_000
+    embedding, output = successors.rows(1000, 100_000, 1.0, seed=1)
+    assert all(
+        output[follower] == row
+        for follower, row in zip(successors.successors(1000, 1.0, 1), embedding, strict=True)
+    )
 
 
 @pytest.mark.parametrize(
