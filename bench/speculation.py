@@ -8,6 +8,7 @@ at once, and adds up the rates that the answers report: tokens from the first to
 from __future__ import annotations
 
 import argparse
+import http.client
 import random
 import re
 import shlex
@@ -19,6 +20,7 @@ from typing import Any
 
 from bench import programs
 from bench.client import Client
+from bench.errors import BenchError
 from bench.programs import LLAMA_SERVER, LLAMAD, Options, Program, Programs
 
 TEXTS = Path(__file__).parent / "texts"
@@ -133,9 +135,14 @@ def _ask(program: Program, prompt: str, n_predict: int) -> dict[str, Any]:
 
 
 def _measure(program: Program, prompts: list[str], n_predict: int) -> tuple[float, float]:
-    """Return tokens/s of all streams, and the part of the drafted tokens that were right."""
-    with ThreadPoolExecutor(len(prompts)) as pool:
-        replies = list(pool.map(lambda prompt: _ask(program, prompt, n_predict), prompts))
+    """Return tokens/s of all streams, and the part of the drafted tokens that were right; zeros if the program fails or
+    has ended: llama-server does with drafts for 64 streams."""
+    try:
+        with ThreadPoolExecutor(len(prompts)) as pool:
+            replies = list(pool.map(lambda prompt: _ask(program, prompt, n_predict), prompts))
+    except (BenchError, OSError, http.client.HTTPException) as error:
+        print(f"{program.name}: {error}", flush=True)
+        return 0.0, 0.0
     timings = [reply["timings"] for reply in replies]
     n_drafted = sum(one.get("draft_n", 0) for one in timings)
     n_accepted = sum(one.get("draft_n_accepted", 0) for one in timings)
@@ -160,10 +167,13 @@ def _start_all(flags: argparse.Namespace, n_streams: int, folder: Path) -> dict[
 
 
 def _print_row(text: str, n_streams: int, rates: dict[str, list[tuple[float, float]]]) -> None:
-    plain = statistics.median(rate for rate, _ in rates[PLAIN])
+    plain = statistics.median(rate for rate, _ in rates[PLAIN]) or 1.0
     cells = []
     for measured in rates.values():
         rate, share = (statistics.median(values) for values in zip(*measured, strict=True))
+        if not rate:
+            cells.append("failed")
+            continue
         cells.append(f"{rate:,.0f} ({rate / plain:.2f}" + (f", {share:.0%} right)" if share else ")"))
     print(f"| {text} | {n_streams} | " + " | ".join(cells) + " |", flush=True)
 

@@ -71,6 +71,9 @@ def test_what_waits_for_the_engine_counts_until_its_client_leaves(fake):
         before = held(server)
         socks = [send(server, biases(5000)) for _ in range(4)]
         server.until(lambda: server.daemon.host.engine.n_waiting == 4)
+        server.until(
+            lambda: not server.daemon.service._jobs
+        )  # what reading a request takes is given back last
         # Packed: 12 bytes of a bias here, 8 in the engine, and some 30 of its echo.
         assert 4 * 5000 * 40 < held(server) - before < 4 * (5000 * 60 + 50_000)
         for sock in socks:
