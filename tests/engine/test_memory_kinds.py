@@ -1,6 +1,7 @@
-"""Random loads over tiny models of every kind of memory, with the flags that shape it: each request has the text that
-it has alone, none fails, and llama.cpp never lacks the room that the engine has counted. `make soak` goes on with that
-for LLAMAD_SOAK_SECONDS (default 300 in all). A failure names its seed; LLAMAD_LOAD_SEED sets the first one."""
+"""Random loads over tiny models of every kind of memory, with the flags that shape it, with drafts and without: each
+request has the text that it has alone, none fails, and llama.cpp never lacks the room that the engine has counted.
+`make soak` goes on with that for LLAMAD_SOAK_SECONDS (default 300 in all). A failure names its seed; LLAMAD_LOAD_SEED
+sets the first one."""
 
 from __future__ import annotations
 
@@ -8,8 +9,8 @@ import itertools
 import os
 import random
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +31,7 @@ from support.models.tiny_kv_models import (
 )
 from support.models.tiny_projectors import write_projector
 from support.random_asks import N_CTX, N_SLOTS, Ask, Traits
-from support.random_loads import Alone, Load, counts
+from support.random_loads import Alone, Load, counts, n_drafted
 
 SECONDS = float(os.environ.get("LLAMAD_SOAK_SECONDS", "300"))
 SEED = int(os.environ.get("LLAMAD_LOAD_SEED", "1"))
@@ -42,6 +43,13 @@ WINDOWS = {"gemma3": 40, SINKS: 60, HYBRID_WINDOW: 30}
 ADAPTED = {"mamba": ("blk.0.ssm_in.weight", "blk.1.ssm_out.weight")}
 ADAPTED_ATTENTION = ("blk.1.attn_q.weight", "blk.1.attn_v.weight")
 N_ADAPTERS = 2
+DRAFTS = {
+    "none": (),
+    "drafts": ("--spec", "auto"),
+    "fixed drafts": ("--spec", "auto", "--spec-fixed", "7"),
+}
+# Their memories cannot remove what was drafted wrongly.
+NO_DRAFTS = ("mamba", "jamba", HYBRID_WINDOW)
 # So that rounding, which depends on the shapes of the batches, changes no token.
 EXACT = ("-ctk", "f32", "-ctv", "f32")
 
@@ -55,9 +63,14 @@ class Cell:
     n_ctx: int
     flags: tuple[str, ...]
     flash: str = "off"
+    drafts: str = "none"  # a key of DRAFTS
 
     def __str__(self) -> str:
-        return f"{self.kind}, {self.name}"
+        return f"{self.kind}, {self.name}" + (f", {self.drafts}" if self.drafts != "none" else "")
+
+    @property
+    def can_draft(self) -> bool:
+        return self.kind not in NO_DRAFTS and self.drafts != "none"
 
     @property
     def traits(self) -> Traits:
@@ -99,8 +112,26 @@ def more_cells(kind: str) -> Iterator[Cell]:
         yield Cell(kind, "unified, no checkpoints", 512, ("-np", "4", "-kvu", "-c", "512", "-ctxcp", "0"))
 
 
-SMALL = [cell for kind in ALL for cell in small_cells(kind)]
-LONG = SMALL + [cell for kind in ALL for cell in more_cells(kind)]
+def drafting(cells: Iterable[Cell], *drafts: str) -> Iterator[Cell]:
+    """Return the cells with each kind of drafts."""
+    for cell in cells:
+        if "--llama-api-only" not in cell.flags:
+            yield from (replace(cell, drafts=one) for one in drafts)
+
+
+PLAIN = [cell for kind in ALL for cell in small_cells(kind)]
+# Wide steps where room is scarce, and steps of changing width where each slot has its own stream.
+DRAFTING = [
+    *drafting((cell for cell in PLAIN if cell.name == "crowded"), "fixed drafts"),
+    *drafting((cell for cell in PLAIN if cell.name == "streams"), "drafts"),
+]
+SMALL = PLAIN + DRAFTING
+_MORE = [cell for kind in ALL for cell in more_cells(kind)]
+LONG = (
+    SMALL
+    + _MORE
+    + [cell for cell in drafting(PLAIN + _MORE, "drafts", "fixed drafts") if cell not in DRAFTING]
+)
 
 
 class Models:
@@ -172,7 +203,7 @@ def run(models: Models, folder: Path, cell: Cell, seconds: float, n_rounds: int)
     t_end = time.monotonic() + seconds
     alone = models.alone(cell.kind, cell.flash)
     more = ("--metrics", "--slots", "--slot-save-path", str(folder))
-    with models.serve(cell.kind, cell.flash, *cell.flags, *more) as server:
+    with models.serve(cell.kind, cell.flash, *cell.flags, *DRAFTS[cell.drafts], *more) as server:
         assert server.client.get("/props").json["total_slots"] == N_SLOTS
         for seed in itertools.count(SEED + 1000 * LONG.index(cell)):
             load = Load(seed, cell.traits, alone, N_ASKS)
@@ -180,6 +211,8 @@ def run(models: Models, folder: Path, cell: Cell, seconds: float, n_rounds: int)
                 load.run(server)
                 print(cell, load.seed, counts(server), dict(load.seen))
                 load.check(server)
+            if cell.drafts == "fixed drafts" or not cell.can_draft:
+                assert (n_drafted(server) > 0) is cell.can_draft
             if time.monotonic() > t_end:
                 return
 

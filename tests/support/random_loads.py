@@ -40,10 +40,20 @@ def tokens_in(answer: Any) -> list[list[int]]:
     return [one["tokens"] for one in (answer if isinstance(answer, list) else [answer])]
 
 
-def counts(server: Live) -> dict[str, int]:
+def _metrics(server: Live, prefix: str) -> dict[str, int]:
     lines = server.client.get("/metrics").body.decode().splitlines()
-    values = dict(line.split(" ", 1) for line in lines if line.startswith("llamad:"))
-    return {name: int(float(values[f"llamad:{name}"])) for name in COUNTED}
+    values = dict(line.rsplit(" ", 1) for line in lines if line.startswith(prefix))
+    return {name.removeprefix(prefix): int(float(value)) for name, value in values.items()}
+
+
+def counts(server: Live) -> dict[str, int]:
+    values = _metrics(server, "llamad:")
+    return {name: values[name] for name in COUNTED}
+
+
+def n_drafted(server: Live) -> int:
+    """Returns how many drafted tokens the server has verified."""
+    return _metrics(server, "llamacpp:spec_decode_num_")["draft_tokens_total"]
 
 
 class Alone:
