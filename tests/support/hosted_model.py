@@ -13,6 +13,7 @@ from llamad.client.slot_states import States
 from llamad.client.step_trace import StepTrace
 from llamad.client.task import RequestContext, Task
 from llamad.client.text_event import TextEvent
+from llamad.engine.drafts.drafts import Drafter
 from llamad.engine.instance import Instance
 from llamad.engine.llama_log import LlamaLog
 from llamad.engine.loading.opening import Loading
@@ -51,9 +52,10 @@ class Sink:
 
 
 class Hosted:
-    """With one thread, as the tests of the whole program have it. Raises LoadError."""
+    """With one thread, as the tests of the whole program have it. A drafter replaces those that the flags name; every
+    step verifies n_fixed tokens of it. Raises LoadError."""
 
-    def __init__(self, model: str, *flags: str) -> None:
+    def __init__(self, model: str, *flags: str, drafter: Drafter | None = None, n_fixed: int = -1) -> None:
         self.settings = settings = parse(
             ["-m", model, "-t", "1", "-np", "1", "--slots", *flags], {}
         ).settings.model
@@ -66,6 +68,7 @@ class Hosted:
             self.log.drain()
         core = self.instance.core
         assert core is not None
+        assert drafter is None or core.draft_with(drafter, n_fixed)
         trace = StepTrace(settings.step_trace) if settings.step_trace else None
         self.engine = EngineClient(n_slots=settings.n_parallel, queue_max=settings.queue_max, trace=trace)
         self.vocab = self.instance.loaded.vocab

@@ -3,7 +3,6 @@ same cells, and take or refuse the same batches. Decodes that compute wrong logi
 
 import os
 import random
-import struct
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.models.tiny_contexts import Sizes, TinyContext, TinyModel
 from support.models.tiny_kv_models import HYBRID_WINDOW, N_VOCAB, WINDOW, write_model
+from support.states.state_reader import StateReader
 
 from llamad.engine.testing.fake import Fake
 from llamad.engine.testing.memory_driver import MemoryDriver
@@ -54,45 +54,14 @@ def fake_of(kind: str, sizes: Sizes) -> Fake:
 # --- what a state tells of cells ----------------------------------------------------------------------------------
 
 
-class Reader:
-    def __init__(self, data: bytes) -> None:
-        self.data, self.at = data, 8  # behind the magic and the sequence
-
-    def take(self, form: str) -> int:
-        (value,) = struct.unpack_from(form, self.data, self.at)
-        self.at += struct.calcsize(form)
-        return value
-
-    def cells(self) -> list[int]:
-        """The positions of a KV section, in the order of the cells."""
-        positions = []
-        for _ in range(self.take("<I")):
-            n = self.take("<I")
-            for _ in range(n):
-                positions.append(self.take("<i"))
-                assert self.take("<I") == 1
-                self.take("<i")
-            if n:
-                assert self.take("<I") == 0  # not transposed
-                for _ in range(2 * self.take("<I")):  # keys and values of each layer
-                    self.take("<i")
-                    n_bytes = self.take("<Q")
-                    self.at += n * n_bytes
-        return positions
-
-    def state(self) -> int:
-        """The position of a recurrent section; -1 if it is empty."""
-        return self.take("<i") if self.take("<I") else -1
-
-
 def layout(kind: str, state: bytes, partial: bool) -> list[list[int] | int]:
-    data = Reader(state)
+    data = StateReader(state)
     has_base = kind != "mamba" and not (partial and FAKES[kind])
-    out: list[list[int] | int] = [data.cells()] if has_base else []
+    out: list[list[int] | int] = [data.cells().positions] if has_base else []
     if "n_swa" in FAKES[kind]:
-        out.append(data.cells())
+        out.append(data.cells().positions)
     if "recurrent" in FAKES[kind] or "hybrid" in FAKES[kind]:
-        out.append(data.state())
+        out.append(next(iter(data.state().positions), -1))
     return out
 
 

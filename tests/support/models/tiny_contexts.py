@@ -40,16 +40,18 @@ class TinyModel:
 
 
 class TinyContext:
-    """A context with one thread."""
+    """A context with one thread. Without `flash` attention the values in states are transposed."""
 
-    def __init__(self, model: TinyModel, sizes: Sizes) -> None:
+    def __init__(self, model: TinyModel, sizes: Sizes, cache: str = "f16", flash: bool = True) -> None:
         params = lib.llama_context_default_params()
         params.n_ctx = sizes.n_ctx
         params.n_batch = sizes.n_batch
         params.n_ubatch = sizes.n_ubatch
         params.n_seq_max = sizes.n_seqs
         params.n_threads = params.n_threads_batch = 1
-        params.flash_attn_type = lib.LLAMA_FLASH_ATTN_TYPE_ENABLED  # states are not transposed
+        kinds = (lib.LLAMA_FLASH_ATTN_TYPE_DISABLED, lib.LLAMA_FLASH_ATTN_TYPE_ENABLED)
+        params.flash_attn_type = kinds[flash]
+        params.type_k = params.type_v = getattr(lib, f"GGML_TYPE_{cache.upper()}")
         params.kv_unified = sizes.unified
         params.swa_full = sizes.swa_full
         self._model = model
