@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from llamad.api.app import Api
-from llamad.api.service.auth import read_keys
+from llamad.api.service.auth import check_sharing, read_keys
 from llamad.api.service.model_table import ModelTable
 from llamad.api.service.served_model import ServedModel
 from llamad.api.service.service import Service
@@ -79,6 +79,7 @@ class Daemon:
             self.service = Service(settings.daemon, build_info())
             self.models = ModelTable(self.service, [ServedModel(self.service, self.host)])
             keys, tls = read_keys(settings.daemon), tls_of(settings.daemon)
+            check_sharing(keys, settings.model)
             self.api = Api(self.models, keys)
             self.http = HttpServer(
                 self.api,

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from llamad.api.service.auth import read_keys
+from llamad.api.service.auth import check_sharing, read_keys
 from llamad.api.service.model_table import ModelTable
 from llamad.flags.settings import Settings, divided
 from llamad.flags.sources import Sources
@@ -173,6 +173,7 @@ class Reload:
             raise ValueError(
                 "no key would be left, and the server would be open to all; restart it if that is intended"
             )
+        check_sharing(keys, self._applied.model)
         if keys and not old:
             self._http.set_cors(cors_of(self._service.settings, has_keys=True))
         self._models.set_keys(keys)

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from llamad.engine.core import Core
-from llamad.engine.drafts.spec_types import WITH_ANSWERS, rules_of
+from llamad.engine.drafts.lookup_files import LookupWriter, open_dynamic, open_static
+from llamad.engine.drafts.spec_types import NGRAM_CACHE, WITH_ANSWERS, rules_of
 from llamad.engine.drafts.text_drafter import TextDrafter
 from llamad.engine.fit.bound import MIB, surely_fits
 from llamad.engine.loading import adapters
@@ -69,6 +70,7 @@ class Instance:
         on_planned(kept)
         self.loaded = load(settings, n_threads, loading)
         self.core: Core | None = None  # set by prepare(), if the model generates
+        self._lookup_writer: LookupWriter | None = None
         self._grammars: dict[int, Grammar] = {}
         self._pieces: Pieces | None = None
         self._pieces_lock = threading.Lock()
@@ -139,8 +141,15 @@ class Instance:
         (COMMAND_FORGET)."""
         adapters.close_adapter(number)
 
+    def save(self) -> None:
+        """Write what was learned; the engine thread must have ended."""
+        if self._lookup_writer is not None:
+            self._lookup_writer.stop()
+            self._lookup_writer = None
+
     def close(self) -> None:
         """Free everything; its threads must have ended."""
+        self.save()
         self._grammars.clear()
         self.core = None
         self.loaded.close()
@@ -200,6 +209,8 @@ class Instance:
         settings, rules = self._settings, rules_of(self._settings)
         if not rules:
             return ""
+        n_vocab = self.loaded.vocab.n_vocab
+        static, dynamic = open_static(settings, n_vocab), open_dynamic(settings, n_vocab)
         if settings.llama_api_only:
             log.warning("nothing is drafted: --llama-api-only is given")
             return ""
@@ -208,10 +219,16 @@ class Instance:
             n_ctx=self.loaded.n_ctx_slot,
             rules=list(rules.values()),
             answers=not WITH_ANSWERS.isdisjoint(rules),
+            dynamic=dynamic,
+            fixed=static,
         )
         if not core.draft_with(drafter, -1 if settings.spec_fixed is None else settings.spec_fixed):
             log.warning(
                 "nothing is drafted: this model's memory cannot remove tokens that were drafted wrongly"
             )
             return ""
-        return ",".join(rules)
+        if dynamic is not None:
+            self._lookup_writer = LookupWriter(dynamic)
+            self._lookup_writer.start()
+        has_tables = static is not None or dynamic is not None
+        return ",".join(dict.fromkeys([*rules, *([NGRAM_CACHE] if has_tables else [])]))

@@ -230,6 +230,7 @@ def _serve(server: Server, settings: ModelSettings, kept: bytes) -> int:
     Trimmer(lambda: core.n_idle() == settings.n_parallel).start()
     server.send(ready)
     thread.join()
+    instance.save()
     if outcome == [True]:
         return 0
     log.error("the context is lost and could not be rebuilt")

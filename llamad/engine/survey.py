@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from llamad._llama import ffi, lib
+from llamad.engine.drafts.lookup_files import open_dynamic, open_static
 from llamad.engine.fit.measure import Device
 from llamad.engine.fit.plan import Plan, Planner, UnfitLoadError, summary
 from llamad.engine.fit.usage import Usage
@@ -129,6 +130,8 @@ def survey(settings: ModelSettings, n_threads: int, host_free: int) -> Survey:
     assert plan.usage is not None
     assert plan.shape is not None
     loaded = load(plan.settings, n_threads, Loading(), is_survey=True)
+    for open_file in (open_static, open_dynamic):
+        open_file(settings, loaded.vocab.n_vocab)
     cache_ram = memory.cache_ram_bytes(settings)
     n_layers = plan.shape.n_layers + 1
     n_gpu_layers = plan.settings.n_gpu_layers

@@ -19,6 +19,7 @@ from llamad.flags.settings import DaemonSettings, ModelSettings, Settings, divid
 from llamad.flags.table import TABLE, Table
 from llamad.flags.types.flag import ENV_PREFIX, Action, Flag, Later, Preset, Ready, Request
 from llamad.flags.types.kinds import I32_MAX, Pair, Switch
+from llamad.flags.types.speculation import NGRAM_CACHE
 from llamad.options.sampler_names import BREAKER_BYTES_MAX, BREAKERS_MAX
 from llamad.options.table import FIELDS, WITH_FLAG, Options
 
@@ -309,6 +310,12 @@ def _imply(values: dict[str, Any], given: frozenset[str]) -> None:
     for name, dests in OF_ALL_TYPES.items():
         if name in given:
             values |= {dest: values[name] for dest in dests if dest not in given}
+    # Lookup caches alone mean the type that reads them, as in the first servers that had them.
+    has_cache = values["lookup_cache_static"] is not None or values["lookup_cache_dynamic"] is not None
+    if has_cache and values["spec"] == "off" and NGRAM_CACHE not in values["spec_types"]:
+        if "spec_types" in given and not values["spec_types"]:
+            raise FlagError("--spec-type none: a lookup cache needs drafts; leave out one of the two")
+        values["spec_types"] = (*values["spec_types"], NGRAM_CACHE)
 
 
 def _unescape(values: dict[str, Any], given: frozenset[str]) -> None:

@@ -34,6 +34,7 @@ FIRST_SAFE_FD = 64  # above the numbers of the descriptors in the engine
 LAST_LINES = 20
 LOG_READS = 4  # maximum reads at a time, of 64 KB each, which is the size of a pipe
 STOP_SECONDS = 1.0  # an engine that was asked to end has so much time
+WRITE_SECONDS = 10.0  # one that has a file to write
 # An engine that was killed has ended after this time, unless the kernel waits for a device that does not answer.
 END_SECONDS = 10.0
 LAST_WORDS_SECONDS = 1.0
@@ -158,14 +159,16 @@ class EngineProcess:
         if self._status is None:  # after its end, another process may have its number
             os.kill(self.pid, signal.SIGKILL)
 
-    async def stop(self, *, is_asked: bool) -> None:
-        """End the engine, and return when it has ended. If it was asked to end, it gets STOP_SECONDS to do so."""
+    async def stop(self, *, is_asked: bool, writes: bool = False) -> None:
+        """End the engine, and return when it has ended. If it was asked to end, it gets STOP_SECONDS to do so, or
+        WRITE_SECONDS if it `writes` a file."""
         import asyncio
 
         if self.ended is None:
             self.abandon()
             return
-        done, _ = await asyncio.wait([self.ended], timeout=STOP_SECONDS if is_asked else 0)
+        seconds = WRITE_SECONDS if writes else STOP_SECONDS
+        done, _ = await asyncio.wait([self.ended], timeout=seconds if is_asked else 0)
         if not done:
             self._why = self._why or "the daemon is stopping"
             self._kill()

@@ -141,7 +141,8 @@ class Host(Connections):
         if self.engine is not None:
             self.engine.stop()
         if self._process is not None:
-            await self._process.stop(is_asked=is_asked)
+            writes = self.settings.lookup_cache_dynamic is not None
+            await self._process.stop(is_asked=is_asked, writes=writes)
         # Not earlier, because this task waits for the engine's end.
         if self._supervising is not None:
             self._supervising.cancel()

@@ -140,7 +140,7 @@ def chosen(draw: st.DrawFn) -> dict[str, tuple[Flag, Any]]:
     found.pop("metrics_public", None)  # with metrics, which is tested elsewhere
     for dest in ("hf_repo", "hf_file"):
         found.pop(dest, None)  # one name of the model, which is tested elsewhere
-    for dest in ("spec_fixed", *OF_ALL_TYPES):
+    for dest in ("spec_fixed", "lookup_cache_static", "lookup_cache_dynamic", *OF_ALL_TYPES):
         found.pop(dest, None)  # they need or set others, which is tested elsewhere
     if found.get("flash_attn", (None, ""))[1] == "off":
         found.pop("cache_type_v", None)

@@ -51,6 +51,20 @@ def test_types(line: str, types: tuple[str, ...]) -> None:
     assert settings(line).spec_types == types
 
 
+@pytest.mark.parametrize("flag", ["-lcs", "-lcd", "--lookup-cache-static", "--lookup-cache-dynamic"])
+def test_a_lookup_cache_means_ngram_cache_unless_drafts_are_automatic(flag: str) -> None:
+    def drafts(line: str) -> tuple[str, tuple[str, ...]]:
+        model = settings(f"{flag} x.bin {line}")
+        assert [model.lookup_cache_static, model.lookup_cache_dynamic].count("x.bin") == 1
+        return model.spec, model.spec_types
+
+    assert drafts("") == ("off", ("ngram-cache",))
+    assert drafts("--spec-fixed 3 --spec-type ngram-mod") == ("off", ("ngram-mod", "ngram-cache"))
+    assert drafts("--spec-type ngram-cache,ngram-simple") == ("off", ("ngram-cache", "ngram-simple"))
+    assert drafts("--spec auto") == ("auto", ())
+    assert drafts("--spec auto --spec-type ngram-mod") == ("auto", ("ngram-mod",))
+
+
 def test_variables() -> None:
     model = settings("", {"LLAMA_ARG_SPEC_TYPE": "ngram-mod,ngram-cache", "LLAMA_ARG_SPEC": "auto"})
     assert (model.spec, model.spec_types) == ("auto", ("ngram-mod", "ngram-cache"))
@@ -95,7 +109,10 @@ def test_types_that_need_a_model_are_refused(name: str) -> None:
         ("--spec-ngram-mod-n-max 1025", "--spec-ngram-mod-n-max: 1025 is out of range; use 0 to 1024"),
         ("--spec-ngram-simple-size-m 0", "--spec-ngram-simple-size-m: 0 is out of range; use 1 to 1024"),
         ("--spec-ngram-map-k4v-min-hits 0", "--spec-ngram-map-k4v-min-hits: 0 is out of range; use 1 "),
-        ("-lcs x.bin", "-lcs needs lookup caches, which this version of llamad does not have yet"),
+        (
+            "-lcs x.bin --spec-type none",
+            "--spec-type none: a lookup cache needs drafts; leave out one of the two",
+        ),
     ],
 )
 def test_bad_values_stop_with_a_sentence(line: str, message: str) -> None:

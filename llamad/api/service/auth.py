@@ -9,7 +9,7 @@ import codecs
 import hashlib
 import hmac
 
-from llamad.flags.settings import DaemonSettings
+from llamad.flags.settings import DaemonSettings, ModelSettings
 from llamad.http.request import Request
 
 # For header bytes: str.strip() would also strip a key's non-ASCII bytes that look like spaces.
@@ -46,6 +46,15 @@ class Keys:
                 if hmac.compare_digest(key, offered):
                     key_name = name
         return key_name
+
+
+def check_sharing(keys: Keys, model: ModelSettings) -> None:
+    """Check that nothing which belongs to no key is kept between keys. Raises ValueError."""
+    if keys and model.lookup_cache_dynamic is not None and not model.share_prefixes:
+        raise ValueError(
+            "--lookup-cache-dynamic learns from the answers of all API keys, and one key could find out by timing what"
+            " others were answered; add --share-prefixes if they may, or leave it out"
+        )
 
 
 def _offered(headers: dict[str, str]) -> list[bytes]:

@@ -64,6 +64,7 @@ def automatic(n_max: int = 64) -> DraftRules:
 
 
 AUTO = "auto"
+NGRAM_CACHE = "ngram-cache"
 # Their pool of llama-server outlives a request, so llamad uses earlier answers.
 WITH_ANSWERS = frozenset([AUTO, "ngram-mod"])
 
@@ -81,7 +82,7 @@ def rules_of(settings: ModelSettings) -> dict[str, DraftRules]:
         "ngram-mod": ngram_mod(
             settings.spec_ngram_mod_n_match, settings.spec_ngram_mod_n_min, settings.spec_ngram_mod_n_max
         ),
-        "ngram-cache": ngram_cache(),
+        NGRAM_CACHE: ngram_cache(),
     }
     rules = {name: one for name, one in types.items() if name in settings.spec_types}
     return rules | ({AUTO: automatic()} if settings.spec == "auto" else {})

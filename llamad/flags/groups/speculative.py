@@ -94,6 +94,20 @@ class Speculation:
         default=1,
         help="ngram-map-k4v: how often they must have occurred.",
     )
+    lookup_cache_static: str | None = flag(
+        names=("-lcs", "--lookup-cache-static"),
+        kind=File(),
+        default=None,
+        help="Draft from this file of n-grams, which llama-lookup-create has made; without --spec auto it implies"
+        " --spec-type ngram-cache.",
+    )
+    lookup_cache_dynamic: str | None = flag(
+        names=("-lcd", "--lookup-cache-dynamic"),
+        kind=File(),
+        default=None,
+        help="The same with a file that learns the n-grams of all answers; it is made if it is missing. With API keys"
+        " it needs --share-prefixes.",
+    )
     # These flags set several settings (OF_ALL_TYPES).
     spec_ngram_size_n: int | None = flag(
         kind=_SIZE,
@@ -338,10 +352,6 @@ OTHER_FLAGS: tuple[Flag, ...] = (
     *(
         placeholder(f"--spec-ngram-{name}-min-hits", kind=_HITS, default=1, status=_UNUSED)
         for name in ("simple", "map-k")
-    ),
-    *(
-        placeholder(short, f"--lookup-cache-{name}", kind=File(), status=Later("lookup caches"))
-        for short, name in (("-lcs", "static"), ("-lcd", "dynamic"))
     ),
 )
 

@@ -10,7 +10,8 @@ from typing import ClassVar
 from llamad.flags.types.kinds import Kind, Many
 
 NONE = "none"
-NGRAM_TYPES = ("ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache")
+NGRAM_CACHE = "ngram-cache"
+NGRAM_TYPES = ("ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", NGRAM_CACHE)
 # Types that draft with a model, or with heads of the served one. Older versions of llama-server named them without
 # "draft-".
 MODEL_TYPES = ("draft-simple", "draft-eagle3", "draft-mtp", "draft-dflash", "draft-dspark")

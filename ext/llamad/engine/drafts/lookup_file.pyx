@@ -14,7 +14,7 @@ from libc.string cimport memcpy
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 
-from llamad.base.system cimport sched_yield
+from llamad.base.system cimport load_int, sched_yield
 from llamad.engine.drafts.ngram_table cimport (
     NGRAM_MAX, Ngram, table_add, table_find, table_follower, table_free, table_init, table_make,
     table_release, table_take,
@@ -200,6 +200,11 @@ cdef class LookupFile:
     @property
     def n_ngrams(self) -> int:
         return self.table.n_ngrams
+
+    @property
+    def n_changes(self) -> int:
+        """A number that changes when something is learned."""
+        return load_int(&self.table.n_changes)
 
     def content(self) -> bytes:
         """Return the table as the bytes of a file. The engine may use the table meanwhile, but learns nothing."""

@@ -4,6 +4,9 @@ from libc.stdint cimport int32_t
 from llamad.engine.drafts.draft_rules cimport Drafted
 from llamad.engine.drafts.ngram_table cimport NgramTable
 
+cdef enum:
+    NGRAM_DRAFT_MAX = 8      # llama-server's
+
 # Each may be NULL.
 ctypedef struct NgramTables:
     NgramTable *context      # of the slot's own text

@@ -30,6 +30,12 @@ ctypedef struct NgramTable:
     int32_t follower_shift
     uint64_t seed            # of the hashes, so that no text can be made to collide
     int32_t is_free          # 0: another thread learns or writes
+    int32_t n_changes        # how often something was learned, modulo 2^31
+
+cdef enum Learned:
+    LEARNED_ALL = 0
+    LEARNED_LESS = -1        # the table is full
+    LEARNED_NOTHING = -2     # another thread writes it
 
 cdef int table_init(NgramTable *t, uint32_t n_ngrams_max, uint32_t n_followers_max) noexcept nogil
 cdef void table_free(NgramTable *t) noexcept nogil
@@ -37,6 +43,6 @@ cdef Ngram *table_find(const NgramTable *t, const int32_t *tokens, int32_t n) no
 cdef Follower *table_follower(const NgramTable *t, const Ngram *ngram, int32_t token) noexcept nogil
 cdef Ngram *table_make(NgramTable *t, const int32_t *tokens, int32_t n) noexcept nogil
 cdef int table_add(NgramTable *t, Ngram *ngram, int32_t token, int32_t count) noexcept nogil
-cdef int table_learn(NgramTable *t, const int32_t *tokens, int32_t n, int32_t n_new) noexcept nogil
+cdef Learned table_learn(NgramTable *t, const int32_t *tokens, int32_t n, int32_t n_new) noexcept nogil
 cdef int table_take(NgramTable *t) noexcept nogil
 cdef void table_release(NgramTable *t) noexcept nogil

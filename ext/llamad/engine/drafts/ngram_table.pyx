@@ -140,21 +140,21 @@ cdef int table_add(NgramTable *t, Ngram *ngram, int32_t token, int32_t count) no
     return 0
 
 
-cdef int table_learn(NgramTable *t, const int32_t *tokens, int32_t n, int32_t n_new) noexcept nogil:
-    """Count what the last n_new of n tokens followed. Return 0, or -1 if something was not learned: the table is full,
-    or another thread writes it."""
+cdef Learned table_learn(NgramTable *t, const int32_t *tokens, int32_t n, int32_t n_new) noexcept nogil:
+    """Count what the last n_new of n tokens followed."""
     cdef int32_t i, size
-    cdef int result = 0
+    cdef Learned result = LEARNED_ALL
     cdef Ngram *ngram
     if not table_take(t):
-        return -1
+        return LEARNED_NOTHING
     for i in range(n - n_new, n):
         size = 1
         while tokens[i] >= 0 and size <= NGRAM_MAX and i - size >= 0 and tokens[i - size] >= 0:
             ngram = table_make(t, tokens + i - size, size)
             if ngram == NULL or table_add(t, ngram, tokens[i], 1) != 0:
-                result = -1
+                result = LEARNED_LESS
             size += 1
+    store_int(&t.n_changes, (t.n_changes + 1) & INT32_MAX)
     table_release(t)
     return result
 
