@@ -12,7 +12,7 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 from llamad.base.system cimport load_int, now_us
 from llamad.engine.costs.drafts cimport ACCEPTANCE_GUESS, DRAFT_COST_GUESS, FOLLOW_TOKENS
 from llamad.engine.drafts.acceptance cimport acceptance_add, acceptance_age, acceptance_share, acceptance_tokens
-from llamad.engine.drafts.draft_model cimport model_draft, model_follow, model_works
+from llamad.engine.drafts.draft_model cimport model_draft, model_follow, model_n_max, model_works
 from llamad.engine.drafts.drafts cimport Drafts
 from llamad.engine.drafts.widths cimport (
     WIDTHS, Clocks, clocks_clear, clocks_draft, clocks_first_right, clocks_token, clocks_tokens, widths_choose,
@@ -68,8 +68,7 @@ cdef int32_t _choose_model(State *state) noexcept nogil:
         drafts.model.is_drafting[i] = 0
         if not _decodes(slot) or not _can_draft(slot):
             continue
-        n_max = slot.task.command.options.speculative_n_max
-        n_max = drafts.model.n_max if n_max < 0 else min(drafts.model.n_max, n_max)
+        n_max = model_n_max(drafts.model, slot)
         drafts.model.is_drafting[i] = n_max > 0 and (
             slot.n_guessed == 0 or clocks_first_right(&drafts.clocks[i]) < _model_share(drafts, i))
         if drafts.model.is_drafting[i]:

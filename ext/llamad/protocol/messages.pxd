@@ -87,6 +87,7 @@ ctypedef struct TaskOptions:
     int32_t post_sampling_probs
     int32_t speculative_n_max  # tokens of a draft; negative: no limit
     int32_t speculative_n_min  # shorter drafts are dropped
+    float speculative_p_min    # a draft model's draft ends before a less likely token; negative: as the flags say
 
 # Followed by: prompt int32[n_prompt], what the penalties see instead of it int32[n_penalty], bias llamad_bias[n_bias],
 # DRY's breakers int32[n_breakers] (dry_breakers.pyx), stop strings (int32 length, bytes)[n_stop] in n_stop_bytes,

@@ -129,3 +129,33 @@ def test_a_model_that_is_always_wrong_is_hardly_used():
     _, n_steps = pair.run(greedy(1, n_predict=200))
     assert n_steps >= 195
     assert pair.draft.n_tokens_decoded < 200
+
+
+def test_each_request_has_its_own_limits():
+    pair = Pair()
+    limits = [
+        {},
+        {"speculative_n_max": 1},
+        {"speculative_p_min": 1.0},
+        {"speculative_n_max": 3, "speculative_n_min": 9},
+    ]
+    with pair.h as h:
+        h.sampling = SAMPLERS["greedy"]
+        pair.target.block(True)
+        tasks = [h.submit(b"p%d" % i, n_predict=100, **one) for i, one in enumerate(limits)]
+        pair.target.block(False)
+        h.wait(*tasks)
+        free, single, sure, few = (h.end(task).n_drafted for task in tasks)
+    assert free > 80
+    # A step of a right draft gives one token more than the draft has.
+    assert 45 < single < 55
+    assert sure == 0
+    assert 70 < few < 80
+
+
+def test_a_warm_up_leaves_nothing():
+    pair = Pair()
+    assert pair.model.warm_up(1) == 0
+    assert pair.draft.n_tokens_decoded == 1
+    plain, _ = run(greedy(2))
+    assert pair.run(greedy(2))[0] == plain

@@ -27,6 +27,7 @@ ctypedef struct ModelDrafts:
 cdef class DraftModel:
     cdef ModelDrafts drafts
 
+cdef int32_t model_n_max(const ModelDrafts *model, const Slot *slot) noexcept nogil
 cdef int model_works(const ModelDrafts *model) noexcept nogil
 cdef int32_t model_behind(ModelDrafts *model, const Slot *slot, int32_t n) noexcept nogil
 cdef int32_t model_follow(ModelDrafts *model, const Slots *slots, int32_t n_max) noexcept nogil

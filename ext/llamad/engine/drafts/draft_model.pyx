@@ -141,8 +141,25 @@ cdef int32_t _largest(const float *row, int32_t n) noexcept nogil:
     return best
 
 
-cdef int32_t _likeliest(ModelDrafts *model, int32_t i_batch) noexcept nogil:
-    """Return the most likely token after one of the batch, or -1 if it is not likely enough."""
+cdef int32_t model_n_max(const ModelDrafts *model, const Slot *slot) noexcept nogil:
+    """Return how many tokens may be drafted for the slot's task."""
+    cdef int32_t n_max = slot.task.command.options.speculative_n_max
+    return model.n_max if n_max < 0 else min(model.n_max, n_max)
+
+
+cdef int32_t _n_min(const ModelDrafts *model, const Slot *slot) noexcept nogil:
+    """Return how many tokens a draft for the slot's task must have."""
+    cdef int32_t n_min = slot.task.command.options.speculative_n_min
+    return min(model_n_max(model, slot), model.n_min if n_min < 0 else n_min)
+
+
+cdef float _p_min(const ModelDrafts *model, const Slot *slot) noexcept nogil:
+    cdef float p_min = slot.task.command.options.speculative_p_min
+    return model.p_min if p_min < 0 else p_min
+
+
+cdef int32_t _likeliest(ModelDrafts *model, int32_t i_batch, float p_min) noexcept nogil:
+    """Return the most likely token after one of the batch, or -1 if its probability is below p_min."""
     cdef const float *row = model.table.logits(model.ctx, i_batch)
     cdef float sum = 0
     cdef int32_t i, n
@@ -150,10 +167,10 @@ cdef int32_t _likeliest(ModelDrafts *model, int32_t i_batch) noexcept nogil:
         return -1
     n = topk_select(row, model.n_vocab, min(<int32_t>TOP, model.n_vocab), model.top, model.maxima, 0)
     if n <= 0:
-        return _largest(row, model.n_vocab)  # many are equally likely
+        return _largest(row, model.n_vocab) if p_min <= <float>1 / TOP else -1  # many are equally likely
     for i in range(n):
         sum += expf(model.top[i].logit - model.top[0].logit)
-    return model.top[0].id if 1 >= model.p_min * sum else -1
+    return model.top[0].id if 1 >= p_min * sum else -1
 
 
 cdef int _begin(ModelDrafts *model, const Slots *slots) noexcept nogil:
@@ -187,12 +204,12 @@ cdef int32_t _take(ModelDrafts *model, Slots *slots, int32_t n_max) noexcept nog
         if not output:
             continue
         slot = &slots.items[seq]
-        token = _likeliest(model, i)
+        token = _likeliest(model, i, _p_min(model, slot))
         if token < 0:
             continue
         slot.draft[slot.n_guessed] = token
         slot.n_guessed += 1
-        if slot.n_guessed < n_max and model.n_held[seq] < model.n_ctx:
+        if slot.n_guessed < min(n_max, model_n_max(model, slot)) and model.n_held[seq] < model.n_ctx:
             _add(model, seq, token, 1)
     return model.batch.n_tokens
 
@@ -211,7 +228,7 @@ cdef void model_draft(ModelDrafts *model, Slots *slots, int32_t n) noexcept nogi
         n_decodes += 1
     _learn(model, <double>(now_us() - t_begin) / n_decodes)
     for i in range(model.n_slots):
-        if model.is_drafting[i] and slots.items[i].n_guessed < model.n_min:
+        if model.is_drafting[i] and slots.items[i].n_guessed < min(n, _n_min(model, &slots.items[i])):
             slots.items[i].n_guessed = 0
         model.is_drafting[i] = model.is_drafting[i] and slots.items[i].n_guessed > 0
 
@@ -279,6 +296,20 @@ cdef class DraftModel:
         free(model.seq_ids)
         free(model.maxima)
         free(model.top)
+
+    def warm_up(self, token: int) -> int:
+        """Decode one token and forget it, as Core.warm_up() does. Call only after Core.draft_model() and before run().
+        Return llama.cpp's code."""
+        cdef ModelDrafts *model = &self.drafts
+        cdef int32_t code
+        model.batch.n_tokens = 0
+        _add(model, 0, token, 1)
+        with nogil:
+            code = model.table.decode(model.ctx, &model.batch)
+            if code == 0:
+                model.table.logits(model.ctx, 0)
+            _cut(model, 0, 0)
+        return code
 
     @property
     def n_failures(self) -> int:
