@@ -16,11 +16,11 @@ from llamad.engine.state.engine_state cimport State
 from llamad.engine.threads.grammar_pool cimport grammar_pool_add, grammar_pool_begin
 from llamad.engine.threads.logits_arrival cimport (
     arrival_await, arrival_await_all, arrival_begin, arrival_begin_prefill, arrival_can_begin, arrival_end,
-    arrival_is_soon, arrival_learn_prefill, arrival_overwritten, arrival_prefill_from, arrival_reset_row,
+    arrival_expect, arrival_is_soon, arrival_learn_prefill, arrival_overwritten, arrival_prefill_from, arrival_reset_row,
     arrival_rows_in,
 )
 from llamad.engine.threads.sampler_pool cimport (
-    sampler_pool_alert, sampler_pool_await, sampler_pool_begin, sampler_pool_drain, sampler_pool_end,
+    AfterFn, sampler_pool_alert, sampler_pool_await, sampler_pool_begin, sampler_pool_drain, sampler_pool_end,
     sampler_pool_hurry, sampler_pool_is_done,
 )
 from llamad.engine.threads.slot_sample cimport slot_sample, slot_sample_draft, slot_take_row
@@ -114,6 +114,14 @@ cdef void _reset_row(void *arg, int32_t worker) noexcept nogil:
     arrival_reset_row(&state.arrival, state.sampled_rows[worker])
 
 
+cdef AfterFn _after_sampling(const State *state) noexcept nogil:
+    """Return what follows after a row is sampled: new sentinels, unless the step has one row or drafts. Such rows are
+    never awaited one by one."""
+    if state.plan.n_rows > 1 and state.plan.n_draft == 0:
+        return _reset_row
+    return NULL
+
+
 cdef void _sample_arriving(void *arg, int32_t index, int32_t worker) noexcept nogil:
     cdef State *state = <State *>arg
     cdef const Slot *slot = &state.slots.items[state.outputs[index]]
@@ -195,8 +203,11 @@ cdef int64_t _await_rows(State *state, int is_arriving) noexcept nogil:
 
 
 cdef void sample_step_alert(State *state, int64_t t_decode) noexcept nogil:
-    """Alert the sampler threads before a decode with prompts: the GPU is nearly done when decode() returns."""
+    """Prepare for the rows of a decode that is about to begin. If it has prompts, alert the sampler threads: the GPU is
+    nearly done when decode() returns."""
     cdef int32_t n_tokens = state.plan.batch.n_tokens
+    if state.plan.n_separate == 0 and state.plan.n_draft == 0:
+        arrival_expect(&state.arrival, state.plan.n_rows)
     if state.plan.n_prefill_tokens and state.plan.n_rows > 1 and arrival_is_soon(&state.arrival, n_tokens):
         sampler_pool_alert(state.sampler_pool, state.plan.n_rows,
                            arrival_prefill_from(&state.arrival, n_tokens, t_decode))
@@ -221,8 +232,8 @@ cdef int64_t _begin_prefilled(State *state, int64_t t_decode, int is_arriving) n
     cdef int64_t t_arrived
     state.n_outputs = _prepare(state, 0)
     store_int(&state.awaited_row, _awaited_row(state))
-    sampler_pool_begin(state.sampler_pool, _sample_arriving if is_arriving else _sample_arrived, _reset_row, state,
-                       _add_fillers(state, state.n_outputs),
+    sampler_pool_begin(state.sampler_pool, _sample_arriving if is_arriving else _sample_arrived,
+                       _after_sampling(state), state, _add_fillers(state, state.n_outputs),
                        arrival_begin_prefill(&state.arrival, state.plan.batch.n_tokens, t_decode))
     t_arrived = _await_rows(state, is_arriving)
     for i in range(state.n_outputs):
@@ -255,7 +266,7 @@ cdef int64_t sample_step_begin(State *state, int64_t t_decode, int64_t t_decoded
     # A first token must not count as sampled before its logits arrive.
     if is_arriving and state.plan.n_prefill_tokens == 0:
         state.n_outputs = _prepare(state, now_us())
-        sampler_pool_begin(state.sampler_pool, _sample_arriving, _reset_row, state,
+        sampler_pool_begin(state.sampler_pool, _sample_arriving, _after_sampling(state), state,
                            _add_fillers(state, state.n_outputs),
                            arrival_begin(&state.arrival, n_rows, t_decoded + <int64_t>state.plan.wait_us))
         return _await_rows(state, 1)
@@ -265,7 +276,8 @@ cdef int64_t sample_step_begin(State *state, int64_t t_decode, int64_t t_decoded
     take_prompt_probs(state)
     prompt_ends_keep(state)
     state.n_outputs = _prepare(state, t_arrived)
-    sampler_pool_begin(state.sampler_pool, _sample, _reset_row, state, _add_fillers(state, state.n_outputs), 0)
+    sampler_pool_begin(state.sampler_pool, _sample, _after_sampling(state), state,
+                       _add_fillers(state, state.n_outputs), 0)
     return t_arrived
 
 

@@ -104,6 +104,18 @@ def test_the_engine_takes_every_token_from_its_own_row(n_threads):
         assert h.stats()["n_landed"] > 15
 
 
+@pytest.mark.parametrize("n", [1, 2])
+def test_only_rows_that_are_awaited_get_sentinels(n):
+    """Filling a row takes as long as sampling it, and a single row is never awaited."""
+    fake = Fake(device_us=100)
+    with Harness(fake, n_slots=2, has_device=True) as h:
+        fake.block(True)
+        tasks = [h.submit(b"a", n_predict=20) for _ in range(n)]
+        fake.block(False)
+        h.wait(*tasks)
+    assert np.isnan(fake.row(0)).all() == (n > 1)
+
+
 def test_steps_of_every_width_give_each_slot_its_own_token():
     """Tasks of all lengths come and go, so that a step's picks are ever others than the last one's; some want their
     prompts' probabilities, which the same threads tell first."""

@@ -239,6 +239,11 @@ cdef class Fake:
         """Make the next restore of a state fail in the middle."""
         store_int(&self.model.fail_state, 1)
 
+    def row(self, at: int) -> list[float]:
+        """Return a row of the logits' buffer as it is now."""
+        cdef const float *row = <const float *>(<char *>self.model + sizeof(FakeModel)) + <size_t>at * FAKE_VOCAB
+        return [row[i] for i in range(FAKE_VOCAB)]
+
     def fail_row(self) -> None:
         """Return NULL for the next single row of logits that is requested."""
         store_int(&self.model.fail_row, 1)

@@ -24,6 +24,7 @@ cdef int arrival_init(LogitsArrival *arrival, int32_t n_rows, int32_t n_vocab) n
 cdef void arrival_free(LogitsArrival *arrival) noexcept nogil
 cdef void arrival_forget(LogitsArrival *arrival) noexcept nogil
 cdef int arrival_can_begin(const LogitsArrival *arrival, int32_t n_rows) noexcept nogil
+cdef void arrival_expect(LogitsArrival *arrival, int32_t n_rows) noexcept nogil
 cdef int64_t arrival_begin(LogitsArrival *arrival, int32_t n_rows, int64_t due_us) noexcept nogil
 cdef int32_t arrival_rows_in(const LogitsArrival *arrival, int32_t us) noexcept nogil
 cdef int arrival_is_soon(const LogitsArrival *arrival, int32_t n_tokens) noexcept nogil

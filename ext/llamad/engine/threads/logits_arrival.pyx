@@ -5,6 +5,9 @@
 # only when all have arrived. With a large vocabulary that takes as long as sampling. So sampling begins earlier: the
 # buffer of the last step is known, and stays in place as long as no batch has more outputs than there are slots.
 #
+# Filling a row with sentinels takes as long as sampling it. Nobody awaits a single row, so it gets its sentinels only
+# before a step with more rows.
+#
 # If a step with prompts consists of several graphs, its rows may come in another order. Then nothing is sampled before
 # all have arrived, but the threads are awake by then.
 from libc.stdint cimport int8_t, int32_t, int64_t
@@ -45,6 +48,18 @@ cdef int arrival_can_begin(const LogitsArrival *arrival, int32_t n_rows) noexcep
         if not arrival.has_sentinels[i]:
             return 0
     return 1
+
+
+cdef void arrival_expect(LogitsArrival *arrival, int32_t n_rows) noexcept nogil:
+    """Prepare for a decode with this many rows: fill the first one if only that has no sentinels, because there was a
+    step of one row before. Several take too long."""
+    cdef int32_t i
+    if arrival.rows == NULL or not 1 < n_rows <= arrival.n_rows or arrival.has_sentinels[0]:
+        return
+    for i in range(1, n_rows):
+        if not arrival.has_sentinels[i]:
+            return
+    arrival_reset_row(arrival, 0)
 
 
 cdef int64_t arrival_begin(LogitsArrival *arrival, int32_t n_rows, int64_t due_us) noexcept nogil:
