@@ -1,9 +1,11 @@
-"""An engine that is roused before its tasks are there."""
+"""An engine that is roused before its tasks are there, and when it wakes the front for its tokens."""
 
+import select
 import time
 
 import pytest
 from support.engine_harness import Harness
+from support.timing_retries import learned
 
 from llamad.base.clock import clock_us
 from llamad.client.events import Done
@@ -45,3 +47,41 @@ def test_an_engine_that_is_told_to_stop_waits_for_no_tasks():
         h.port.announce()
         time.sleep(0.02)  # it sleeps by now
     # leaving has sent stop, and joined the thread
+
+
+def is_woken_before_the_next_decode(fake, **options) -> bool:
+    """Return whether the front is woken for a token before the next decode; it must be woken during it otherwise."""
+
+    def is_woken(seconds: float) -> bool:
+        return bool(select.select([h.port.event_fd], [], [], seconds)[0])
+
+    with Harness(fake, n_slots=1, **options) as h:
+        task = h.submit(b"a", n_predict=40)
+        h.until(lambda: len(h.events[task]) > 10)  # it has learned how long steps take
+        h.collect()
+        n_before = len(h.events[task])
+        fake.block(True)
+        while not fake.is_waiting:
+            time.sleep(0.0005)
+        is_early = is_woken(0)
+        h.collect()
+        assert len(h.events[task]) == n_before + 1
+        fake.block(False)
+        assert is_early or is_woken(5)
+        h.wait(task)
+        return is_early
+
+
+@learned
+def test_a_gpu_gets_its_next_step_before_the_front_is_woken():
+    assert not is_woken_before_the_next_decode(Fake(device_us=10000), has_device=True)
+
+
+@learned
+def test_a_token_does_not_wait_for_a_step_of_the_host():
+    assert is_woken_before_the_next_decode(Fake(decode_us=10000))
+
+
+@learned
+def test_a_token_does_not_wait_for_a_launch_that_takes_a_step():
+    assert is_woken_before_the_next_decode(Fake(decode_us=10000), has_device=True)

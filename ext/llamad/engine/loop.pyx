@@ -1,7 +1,7 @@
 # Owns: the loop of the engine thread. One turn is a step: take commands, admit, fill the batch, decode, sample, emit,
-# wake the front. Never creates a Python object, never takes the GIL, and never waits for the event loop, except if the
-# event ring is full or more requests of a burst are on their way. sample_step.pyx samples tokens; events.pyx handles
-# them.
+# wake the front (with a GPU, while it computes the next step). Never creates a Python object, never takes the GIL, and
+# never waits for the event loop, except if the event ring is full or more requests of a burst are on their way.
+# sample_step.pyx samples tokens; events.pyx handles them.
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 from llamad.base.system cimport load_int, now_us, relax, store_int, wake_wait
@@ -34,7 +34,7 @@ from llamad.protocol.messages cimport (
     FAILURE_ABORTED, FAILURE_ENGINE, FAILURE_LOST, FAILURE_MEMORY, RESULT_ABORTED, RESULT_ENGINE, ActionCommand,
     TaskCommand, TaskRef,
 )
-from llamad.protocol.ring cimport ring_peek, ring_release
+from llamad.protocol.ring cimport ring_is_empty, ring_peek, ring_release
 
 # --- commands -------------------------------------------------------------------------------------------------
 
@@ -200,6 +200,16 @@ cdef void _wake(State *state) noexcept nogil:
         store_int(&state.channel.head.is_emitting, 0)
 
 
+cdef int _can_wake_later(const State *state) noexcept nogil:
+    """Return whether the front can be woken for the tokens of the last step after the next step is launched, so that a
+    GPU does not wait for it. Nothing else may be to be done before, and a launch may not take long: where the host
+    computes, it takes a whole step."""
+    return (state.plan.has_device and 2 * state.plan.wait_us > state.plan.decode_step_us
+            and state.plan.n_prefilling == 0 and state.drafts.model == NULL and state.queue.first == NULL
+            and state.actions == NULL and state.slots.n_suspended == 0 and ring_is_empty(&state.channel.commands)
+            and not load_int(&state.channel.head.is_gathering))
+
+
 cdef int _timeout_ms(const State *state, int64_t now) noexcept nogil:
     """Return the time until the next deadline or the next prefix to save; -1: no limit."""
     cdef int64_t first = 0
@@ -218,8 +228,9 @@ cdef int _timeout_ms(const State *state, int64_t now) noexcept nogil:
     return parking_ms if ms < 0 or 0 <= parking_ms < ms else ms
 
 
-cdef void _step(State *state) noexcept nogil:
-    """Decode the plan and turn its outputs into events."""
+cdef void _step(State *state, int32_t is_waking) noexcept nogil:
+    """Decode the plan and turn its outputs into events. With is_waking, the front is woken for earlier events while a
+    GPU computes."""
     cdef int64_t t_decode, t_wait, t_sample, t_end, sample_us
     cdef int32_t i, code
     cdef Slot *slot
@@ -250,6 +261,8 @@ cdef void _step(State *state) noexcept nogil:
         return
     state.slots.is_pending = 0
     t_wait = now_us()
+    if is_waking:
+        _wake(state)
     _apply(state)
     faults_passed(state)
     fillers_remove(&state.plan, &state.slots)
@@ -276,7 +289,7 @@ cdef void engine_run(State *state) noexcept nogil:
     cdef int64_t now = now_us()
     cdef int32_t failure
     cdef uint64_t n_released
-    cdef int32_t n_put_off
+    cdef int32_t n_put_off, is_waking_later = 0
     while not state.is_lost:
         publish_turn(state, now)
         _gather(state)
@@ -299,10 +312,14 @@ cdef void engine_run(State *state) noexcept nogil:
         batch_fill(&state.plan, &state.slots)
         state.plan.plan_us = now_us() - now
         state.stats.plan_us += state.plan.plan_us
-        _wake(state)  # tasks that were admitted or dropped should not wait for the decode
+        is_waking_later = is_waking_later and state.plan.n_decoding > 0 and state.plan.n_prefill_tokens == 0
+        if not is_waking_later:
+            _wake(state)  # tasks that were admitted or dropped should not wait for the decode
         if state.plan.batch.n_tokens > 0 or state.plan.media_slot != NULL:
-            _step(state)
-            _wake(state)
+            _step(state, is_waking_later)
+            is_waking_later = _can_wake_later(state)
+            if not is_waking_later:
+                _wake(state)
         elif state.n_released == n_released and n_put_off == 0:  # else something may wait for it
             now = now_us()
             if not parking_save_next(state, now):
