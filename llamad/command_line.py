@@ -52,6 +52,7 @@ def read(sources: Sources, passed: Passed) -> tuple[Settings, Bound] | int:
     if reason is not None:
         return _refused(reason)
     for flag, paths in (
+        ("-md", [model.model_draft] if model.model_draft is not None else []),
         ("--lora", [one.path for one in model.lora]),
         ("--control-vector", [one.path for one in model.control_vector]),
     ):

@@ -84,7 +84,7 @@ def _pull(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
             )
         )
         settings = with_files(parsed.settings.model, environ)
-        for path in filter(None, (settings.model, settings.mmproj)):
+        for path in filter(None, (settings.model, settings.mmproj, settings.model_draft)):
             print(path, flush=True)
     return 0
 

@@ -166,6 +166,7 @@ const char *llama_model_chat_template(const struct llama_model *model, const cha
 
 enum llama_vocab_type llama_vocab_type(const struct llama_vocab *vocab);
 int32_t llama_vocab_n_tokens(const struct llama_vocab *vocab);
+const char *llama_vocab_get_text(const struct llama_vocab *vocab, llama_token token);
 llama_token llama_vocab_bos(const struct llama_vocab *vocab);
 llama_token llama_vocab_eos(const struct llama_vocab *vocab);
 llama_token llama_vocab_eot(const struct llama_vocab *vocab);

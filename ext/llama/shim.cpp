@@ -401,6 +401,14 @@ int32_t llamad_context_control(llamad_context *ctx, const float *rows, int32_t n
     });
 }
 
+int32_t llamad_vocab_difference(const llama_vocab *one, const llama_vocab *other, int32_t first) {
+    const int32_t n = std::min(llama_vocab_n_tokens(one), llama_vocab_n_tokens(other));
+    for (int32_t i = first; i < n; i++) {
+        if (std::strcmp(llama_vocab_get_text(one, i), llama_vocab_get_text(other, i)) != 0) return i;
+    }
+    return -1;
+}
+
 int32_t llamad_has_openmp(void) { return omp_set_num_threads != nullptr; }
 
 llama_context *llamad_context_get(llamad_context *ctx) { return ctx->ctx; }

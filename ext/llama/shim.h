@@ -47,6 +47,8 @@ int32_t llamad_context_pools(llamad_context *ctx, struct ggml_threadpool_params 
 /* Sets a control vector: a row of n_embd floats for each layer from the second on, which is added to the layers from
  * `first` to `last`. A rebuilt context keeps it. Returns 0 or an error. */
 int32_t llamad_context_control(llamad_context *ctx, const float *rows, int32_t n_rows, int32_t first, int32_t last);
+/* Returns the first token from `first` on whose texts differ in two vocabularies, or -1 if there is none. */
+int32_t llamad_vocab_difference(const struct llama_vocab *one, const struct llama_vocab *other, int32_t first);
 int32_t llamad_has_openmp(void); /* 1: llama.cpp uses OpenMP's threads, which have no poll setting */
 
 /* Embeddings (embed.cpp). The context must have embeddings on; one thread at a time. */

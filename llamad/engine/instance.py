@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from llamad.engine.core import Core
+from llamad.engine.drafts.draft_model import DraftModel
 from llamad.engine.drafts.lookup_files import LookupWriter, open_dynamic, open_static
-from llamad.engine.drafts.spec_types import NGRAM_CACHE, WITH_ANSWERS, rules_of
+from llamad.engine.drafts.spec_types import DRAFT_MODEL, NGRAM_CACHE, WITH_ANSWERS, rules_of
 from llamad.engine.drafts.text_drafter import TextDrafter
 from llamad.engine.fit.bound import MIB, surely_fits
 from llamad.engine.loading import adapters
+from llamad.engine.loading.draft import LoadedDraft, load_draft, vet_draft
 from llamad.engine.loading.memory import cache_ram_bytes, checkpoint_bytes
 from llamad.engine.loading.model import load
 from llamad.engine.loading.opening import Loading, vet
@@ -64,11 +66,17 @@ class Instance:
         self._descriptors = descriptors
         n_threads = compute_threads(settings.n_threads)
         vet(settings, loading)
+        vet_draft(settings)
         if kept or not surely_fits(settings):
             settings, kept = _fitted(settings, n_threads, kept)
         self._settings = settings
         on_planned(kept)
         self.loaded = load(settings, n_threads, loading)
+        try:
+            self._drafting = load_draft(settings, self.loaded)  # the draft model, or None
+        except BaseException:
+            self.loaded.close()
+            raise
         self.core: Core | None = None  # set by prepare(), if the model generates
         self._lookup_writer: LookupWriter | None = None
         self._grammars: dict[int, Grammar] = {}
@@ -102,6 +110,8 @@ class Instance:
                 states = core.probe(token)
             if self.loaded.can_copy(self._settings, states):
                 core.allow_copies(states[0], max(self._settings.fit_target) * MIB)
+        elif self._settings.model_draft is not None:
+            log.warning("nothing is drafted: this model does not generate text")
         return messages.Ready(states, self.loaded.n_swa, spec_types)
 
     def compile(self, request: messages.Compile) -> messages.Compiled | messages.Refused:
@@ -152,6 +162,8 @@ class Instance:
         self.save()
         self._grammars.clear()
         self.core = None
+        if self._drafting is not None:
+            self._drafting.close()
         self.loaded.close()
 
     def _warm_up_vectors(self) -> None:
@@ -207,28 +219,52 @@ class Instance:
     def _draft(self, core: Core) -> str:
         """Let the core draft as the flags say. Return the names of the types, or "" if nothing is drafted."""
         settings, rules = self._settings, rules_of(self._settings)
-        if not rules:
+        if not rules and settings.model_draft is None:
             return ""
         n_vocab = self.loaded.vocab.n_vocab
         static, dynamic = open_static(settings, n_vocab), open_dynamic(settings, n_vocab)
         if settings.llama_api_only:
             log.warning("nothing is drafted: --llama-api-only is given")
             return ""
-        drafter = TextDrafter(
-            n_slots=settings.n_parallel,
-            n_ctx=self.loaded.n_ctx_slot,
-            rules=list(rules.values()),
-            answers=not WITH_ANSWERS.isdisjoint(rules),
-            dynamic=dynamic,
-            fixed=static,
-        )
+        drafter = None
+        if rules:
+            drafter = TextDrafter(
+                n_slots=settings.n_parallel,
+                n_ctx=self.loaded.n_ctx_slot,
+                rules=list(rules.values()),
+                answers=not WITH_ANSWERS.isdisjoint(rules),
+                dynamic=dynamic,
+                fixed=static,
+            )
         if not core.draft_with(drafter, -1 if settings.spec_fixed is None else settings.spec_fixed):
             log.warning(
                 "nothing is drafted: this model's memory cannot remove tokens that were drafted wrongly"
             )
             return ""
+        names = [*rules]
         if dynamic is not None:
             self._lookup_writer = LookupWriter(dynamic)
             self._lookup_writer.start()
-        has_tables = static is not None or dynamic is not None
-        return ",".join(dict.fromkeys([*rules, *([NGRAM_CACHE] if has_tables else [])]))
+        if static is not None or dynamic is not None:
+            names.append(NGRAM_CACHE)
+        if self._drafting is not None:
+            self._draft_with_model(core, self._drafting)
+            names.append(DRAFT_MODEL)
+        return ",".join(dict.fromkeys(names))
+
+    def _draft_with_model(self, core: Core, drafting: LoadedDraft) -> None:
+        settings = self._settings
+        n_max = -1 if settings.spec_draft_n_max is None else settings.spec_draft_n_max
+        model = DraftModel(
+            drafting.context_address,
+            n_slots=settings.n_parallel,
+            n_ctx=min(self.loaded.n_ctx_slot, drafting.n_ctx_max),
+            n_batch=drafting.n_batch,
+            n_vocab=drafting.n_vocab,
+            n_max=n_max,
+            n_min=settings.spec_draft_n_min if n_max < 0 else min(settings.spec_draft_n_min, n_max),
+            p_min=settings.spec_draft_p_min,
+        )
+        core.draft_model(model)
+        if settings.warmup and (code := model.warm_up(max(0, self.loaded.info.bos))) != 0:
+            raise LoadError(f"the draft model was loaded but cannot decode (llama.cpp returned {code})")

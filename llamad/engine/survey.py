@@ -18,6 +18,7 @@ from llamad.engine.fit.measure import Device
 from llamad.engine.fit.plan import Plan, Planner, UnfitLoadError, summary
 from llamad.engine.fit.usage import Usage
 from llamad.engine.loading import memory
+from llamad.engine.loading.draft import vet_draft
 from llamad.engine.loading.model import load
 from llamad.engine.loading.opening import Loading, vet
 from llamad.engine.loading.threads import compute_threads
@@ -162,6 +163,7 @@ def _surveyed(settings: ModelSettings) -> Survey | Refusal:
     n_threads, host_free = compute_threads(settings.n_threads), memory.host_free()
     try:
         vet(settings, Loading())
+        vet_draft(settings)
         return survey(settings, n_threads, host_free)
     except UnfitLoadError as error:
         return Refusal(str(error), [], alternatives(settings, n_threads, host_free))

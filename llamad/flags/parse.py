@@ -14,12 +14,13 @@ from typing import Any
 import msgspec
 
 from llamad.flags.env_file import Line
+from llamad.flags.groups.draft_model import NAMED_BY, TUNED_BY
 from llamad.flags.groups.speculative import OF_ALL_TYPES
 from llamad.flags.settings import DaemonSettings, ModelSettings, Settings, divided
 from llamad.flags.table import TABLE, Table
 from llamad.flags.types.flag import ENV_PREFIX, Action, Flag, Later, Preset, Ready, Request
 from llamad.flags.types.kinds import I32_MAX, Pair, Switch
-from llamad.flags.types.speculation import NGRAM_CACHE
+from llamad.flags.types.speculation import MODEL_TYPE, NGRAM_CACHE
 from llamad.options.sampler_names import BREAKER_BYTES_MAX, BREAKERS_MAX
 from llamad.options.table import FIELDS, WITH_FLAG, Options
 
@@ -70,6 +71,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str], lines: Mapping[str, L
     from_file = _from_file(lines or {}, winners, TABLE, warnings)
     settings = _one_model((from_file, from_environ, from_argv), warnings)
     values = merge(settings, TABLE, warnings)
+    _choose_drafts(values, settings, warnings)
     given = frozenset(one.flag.dest for one in settings)
     _unescape(values, given)
     _imply(values, given)
@@ -78,18 +80,43 @@ def parse(argv: Sequence[str], environ: Mapping[str, str], lines: Mapping[str, L
     return Parsed(result, warnings, given & frozenset(values), Action.RUN)
 
 
+# For the served model and the draft model: the settings that name it by its repository and by its path, and those that
+# belong to the repository.
+_NAMES = (("hf_repo", "model", ("hf_repo", "hf_file")), ("hf_repo_draft", "model_draft", ("hf_repo_draft",)))
+
+
 def _one_model(sources: Sequence[list[Setting]], warnings: list[str]) -> list[Setting]:
     """Return the settings without those of a second model: if --hf-repo and --model are in the same source, --hf-repo
-    wins, else the one in the later source."""
+    wins, else the one in the later source. The same applies to a draft model."""
     settings = [one for source in sources for one in source]
     weights = {one.flag.dest: (i, one) for i, source in enumerate(sources) for one in source}
-    if "hf_repo" not in weights or "model" not in weights:
-        return settings
-    (hub_weight, hub), (path_weight, path) = weights["hf_repo"], weights["model"]
-    loser, winner = (hub, path) if path_weight > hub_weight else (path, hub)
-    warnings.append(f"{loser.source} is ignored: {winner.source} names the model")
-    lost = {"hf_repo", "hf_file"} if loser is hub else {"model"}
-    return [one for one in settings if one.flag.dest not in lost]
+    for hub_name, path_name, of_hub in _NAMES:
+        if hub_name not in weights or path_name not in weights:
+            continue
+        (hub_weight, hub), (path_weight, path) = weights[hub_name], weights[path_name]
+        loser, winner = (hub, path) if path_weight > hub_weight else (path, hub)
+        what = "model" if path_name == "model" else "draft model"
+        warnings.append(f"{loser.source} is ignored: {winner.source} names the {what}")
+        lost = of_hub if loser is hub else (path_name,)
+        settings = [one for one in settings if one.flag.dest not in lost]
+    return settings
+
+
+def _choose_drafts(values: dict[str, Any], settings: Iterable[Setting], warnings: list[str]) -> None:
+    """Let a draft model draft, unless --spec-type none is given; without one, warn about the flags that need it."""
+    given = {one.flag.dest: one for one in settings}
+    named = [given[name] for name in NAMED_BY if name in given]
+    if named and "spec_types" in given and not values["spec_types"] and values["spec"] == "off":
+        warnings += [f"{one.source} has no effect: {given['spec_types'].source} is none" for one in named]
+        values |= dict.fromkeys(NAMED_BY)
+    elif named and MODEL_TYPE not in values["spec_types"]:
+        values["spec_types"] = (*values["spec_types"], MODEL_TYPE)
+    elif not named:
+        warnings += [
+            f"{given[name].source} has no effect: there is no draft model; add -md or -hfd"
+            for name in TUNED_BY
+            if name in given and given[name].value != given[name].flag.default
+        ]
 
 
 def scan(argv: Sequence[str], table: Table) -> list[Setting] | Action:
@@ -350,6 +377,8 @@ def _check_together(settings: Settings) -> None:
         )
     if model.spec_fixed is not None and model.spec == "off" and not model.spec_types:
         raise FlagError("--spec-fixed needs drafts: add --spec auto, --spec-type or --spec-default")
+    if MODEL_TYPE in model.spec_types and model.model_draft is None and model.hf_repo_draft is None:
+        raise FlagError(f"--spec-type {MODEL_TYPE} needs a draft model: name one with -md or -hfd")
     if model.hf_repo is not None and model.model_url is not None:
         raise FlagError("--hf-repo and --model-url both name the model; leave one out")
     if model.hf_file is not None and model.hf_repo is None:
@@ -358,10 +387,12 @@ def _check_together(settings: Settings) -> None:
     for name in names:
         if names.count(name) > 1:
             raise FlagError(f"--lora: two adapters are named '{name}'; requests could not tell them apart")
-    if model.flash_attn == "off" and model.cache_type_v not in _FLOAT_CACHES:
-        raise FlagError(
-            f"--cache-type-v {model.cache_type_v} needs flash attention: leave out --flash-attn off, or use f16"
-        )
+    for name, kind in (
+        ("--cache-type-v", model.cache_type_v),
+        ("--cache-type-v-draft", model.cache_type_v_draft),
+    ):
+        if model.flash_attn == "off" and kind not in _FLOAT_CACHES:
+            raise FlagError(f"{name} {kind} needs flash attention: leave out --flash-attn off, or use f16")
     breakers = model.options.dry_sequence_breakers
     if len(breakers) > BREAKERS_MAX:
         raise FlagError(f"--dry-sequence-breaker is given {len(breakers)} times; use at most {BREAKERS_MAX}")

@@ -15,6 +15,7 @@ from llamad.flags.groups.adapters import Adapters
 from llamad.flags.groups.chat import Chat
 from llamad.flags.groups.context import Context
 from llamad.flags.groups.cpu import Cpu
+from llamad.flags.groups.draft_model import DraftModel
 from llamad.flags.groups.embedding import Embedding
 from llamad.flags.groups.general import General
 from llamad.flags.groups.gpu import Gpu
@@ -56,6 +57,7 @@ class ModelSettings(
     Context,
     Slots,
     Speculation,
+    DraftModel,
     RequestLimits,
     Sampling,
     Grammar,
@@ -89,7 +91,8 @@ class ModelSettings(
     @property
     def is_remote(self) -> bool:
         """Whether a file of the model must be taken from the cache or downloaded."""
-        return any(one is not None for one in (self.hf_repo, self.model_url, self.mmproj_url))
+        files = self.hf_repo, self.model_url, self.mmproj_url, self.hf_repo_draft
+        return any(one is not None for one in files)
 
     @property
     def wants_vectors(self) -> bool:

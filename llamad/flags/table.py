@@ -13,6 +13,7 @@ from llamad.flags.groups import (
     chat,
     context,
     cpu,
+    draft_model,
     embedding,
     general,
     gpu,
@@ -101,6 +102,7 @@ TABLE = Table(
     + context.FLAGS
     + slots.FLAGS
     + speculative.FLAGS
+    + draft_model.FLAGS
     + limits.REQUEST_FLAGS
     + sampling.FLAGS
     + grammar.FLAGS

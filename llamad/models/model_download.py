@@ -43,20 +43,42 @@ def with_files(
 
     try:
         files = Fetch(settings, environ, meter=meter, stop=stop, is_offline=is_offline).run()
+        draft = settings.model_draft
+        if settings.hf_repo_draft is not None:
+            named = _draft_download(settings)
+            draft = Fetch(named, environ, meter=meter, stop=stop, is_offline=is_offline).run().model
     except HubError as error:
         raise LoadError(str(error)) from None
-    reason = model_file.refusal(files.model, "--hf-repo" if settings.hf_repo is not None else "--model-url")
+    flags = {"--hf-repo": settings.hf_repo, "--model-url": settings.model_url, "-m": settings.model}
+    reason = model_file.refusal(files.model, next(flag for flag, value in flags.items() if value is not None))
     if reason is not None:
         raise LoadError(reason)
     aliases = settings.aliases or ((settings.hf_repo,) if settings.hf_repo is not None else ())
     try:
         return with_projector(
             msgspec.structs.replace(
-                settings, model=files.model, mmproj=files.projector, aliases=aliases, hf_token=None
+                settings,
+                model=files.model,
+                mmproj=files.projector,
+                model_draft=draft,
+                aliases=aliases,
+                hf_token=None,
             )
         )
     except ProjectorFileError as error:
         raise LoadError(str(error)) from None
+
+
+def _draft_download(settings: ModelSettings) -> ModelSettings:
+    """Return the settings of a model that is downloaded as the draft model."""
+    return msgspec.structs.replace(
+        settings,
+        hf_repo=settings.hf_repo_draft,
+        hf_file=None,
+        model_url=None,
+        mmproj_url=None,
+        mmproj_auto=False,
+    )
 
 
 class ModelDownload:

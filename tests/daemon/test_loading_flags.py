@@ -4,7 +4,7 @@ import pytest
 from support.live_daemon import Live
 from support.models.tiny_adapters import write_lora
 
-from llamad.engine.loading.model import _context_params, load
+from llamad.engine.loading.model import context_params, load
 from llamad.engine.loading.opening import Loading
 from llamad.flags.parse import parse
 from llamad.protocol.errors import LoadError
@@ -56,7 +56,7 @@ def test_without_repacking_host_buffers_and_offload(tiny):
 
 def test_offload_is_the_contexts():
     for flags, is_on in (([], True), (["--no-op-offload"], False)):
-        assert _context_params(parse(["-m", "x", *flags], {}).settings.model, 1).op_offload is is_on
+        assert context_params(parse(["-m", "x", *flags], {}).settings.model, 1).op_offload is is_on
 
 
 @pytest.mark.parametrize(

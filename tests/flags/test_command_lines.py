@@ -75,7 +75,9 @@ LINES = [
     ("-m m.gguf --host /run/llama.sock --api-prefix /llm", 0),
     ("-m m.gguf -a gpt-4o,gpt-4o-mini --tags chat,small --cors-origins localhost", 0),
     ("-m m.gguf --fit on --fit-target 1024", 0),
-    ("-m m.gguf --spec-draft-n-max 3 --spec-draft-p-min 0.75", 0),
+    ("-m m.gguf --spec-draft-n-max 3 --spec-draft-p-min 0.75", 2),
+    ("-m m.gguf -md draft.gguf --draft-max 16 --draft-min 1 --draft-p-min 0.75 -ngld 99 -cd 4096", 1),
+    ("-m wide.gguf -md moe.gguf -devd none -ctkd q8_0 -ctvd q8_0 -td 1 -tbd 1 --spec-draft-n-max 8", 0),
     ("-m m.gguf --spec-type ngram-mod --spec-ngram-size-n 24 --draft-min 48 --draft-max 64", 2),
     ("-m m.gguf --spec-type ngram-map-k4v --spec-ngram-map-k4v-size-n 8 --spec-ngram-map-k4v-min-hits 2", 0),
     ("-m m.gguf --spec-default", 0),
@@ -102,8 +104,7 @@ VARIABLES = {
 # What a line demands that is not there yet.
 DEMANDS = [
     ("-dr gemma3", "models of Docker Hub"),
-    ("--fim-qwen-7b-spec", "draft models"),
-    ("-m m.gguf -md draft.gguf --draft-max 16", "draft models"),
+    ("-m m.gguf --mtp", "drafts from heads in the model"),
     ("--models-dir ./models_directory", "several models"),
     ("-m m.gguf --mcp-servers-config mcp.json", "server-side tools"),
 ]
@@ -137,7 +138,7 @@ def place(tiny: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pasted")
     for name in ("models/7B", "templates", "grammars"):
         (folder / name).mkdir(parents=True)
-    for name in ("models/7B/ggml-model", "model", "q", "r", "oss", "g", "m"):
+    for name in ("models/7B/ggml-model", "model", "q", "r", "oss", "g", "m", "draft"):
         (folder / f"{name}.gguf").symlink_to(tiny)
     for name in ("moe", "wide"):
         (folder / f"{name}.gguf").symlink_to(model_path())  # heads wide enough for a quantized cache

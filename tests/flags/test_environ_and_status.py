@@ -90,7 +90,7 @@ def test_an_unknown_variable_gives_a_warning() -> None:
 
 
 def test_given() -> None:
-    result = parsed("-c 0 --threads-http 4 --draft 5", {"LLAMA_ARG_PORT": "1"})
+    result = parsed("-c 0 --threads-http 4 --ctx-size-draft 5", {"LLAMA_ARG_PORT": "1"})
     assert result.given == {"model", "n_ctx", "port"}
 
 
@@ -101,7 +101,7 @@ def test_given() -> None:
     ("line", "message"),
     [
         ("--mtp", "--mtp needs drafts from heads in the model, which"),
-        ("-md x.gguf", "-md needs draft models, which"),
+        ("-lcs x.bin", "-lcs needs lookup caches, which"),
     ],
 )
 def test_a_missing_feature_stops_with_a_sentence(line: str, message: str) -> None:
@@ -118,8 +118,7 @@ def test_a_missing_feature_in_a_variable() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "--draft 5",
-        "--draft-max 16 --draft-min 0",
+        "--ctx-size-draft 0",
         "--no-webui-mcp-proxy",
     ],
 )
@@ -143,7 +142,7 @@ def test_a_pair_needs_both_its_values() -> None:
     "line",
     [
         "--ui-config {}",
-        "--spec-draft-n-max 8 --spec-draft-p-min 0.6 -ngld 99 -ctkd q8_0",
+        "--spec-draft-p-split 0.2 -cd 4096",
         "--backend-sampling",
         "--sleep-idle-seconds 300",
         "--models-max 4 --models-autoload",

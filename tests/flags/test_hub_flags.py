@@ -90,7 +90,10 @@ _FIELDS = {
     "sampling.top_k": "top_k",
     "sampling.min_p": "min_p",
     "use_jinja": "jinja",
+    "speculative.draft.mparams.hf_repo": "hf_repo_draft",
 }
+# The repository of the draft model has only this file.
+_UNUSED = "speculative.draft.mparams.hf_file"
 _ASSIGNED = re.compile(r"params\.([\w.]+)\s*=\s*([^;]+);")
 
 
@@ -98,9 +101,11 @@ def theirs() -> dict[str, dict[str, object]]:
     """llama-server's presets: what each assigns, by our names."""
     source = source_text("common/arg.cpp")
     presets: dict[str, dict[str, object]] = {}
-    for name, body in re.findall(r'\{"(--[\w.-]+-default)"\},(.*?)add_opt\(', source, re.DOTALL):
+    for name, body in re.findall(r'\{"(--[\w.-]+-(?:default|spec))"\},(.*?)add_opt\(', source, re.DOTALL):
         values: dict[str, object] = {}
         for field, text in _ASSIGNED.findall(body):
+            if field == _UNUSED:
+                continue
             text = text.replace("params.n_parallel", str(values.get("n_parallel")))
             factors = [part.strip().rstrip("f") for part in text.split("*")]
             if text.startswith('"'):

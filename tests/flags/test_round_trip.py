@@ -9,6 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from llamad.flags.groups.draft_model import DraftModel
 from llamad.flags.groups.speculative import OF_ALL_TYPES
 from llamad.flags.parse import parse
 from llamad.flags.table import TABLE
@@ -142,6 +143,8 @@ def chosen(draw: st.DrawFn) -> dict[str, tuple[Flag, Any]]:
         found.pop(dest, None)  # one name of the model, which is tested elsewhere
     for dest in ("spec_fixed", "lookup_cache_static", "lookup_cache_dynamic", *OF_ALL_TYPES):
         found.pop(dest, None)  # they need or set others, which is tested elsewhere
+    for dest in DraftModel.__annotations__:
+        found.pop(dest, None)  # they need a draft model, which is tested elsewhere
     if found.get("flash_attn", (None, ""))[1] == "off":
         found.pop("cache_type_v", None)
     if "n_ctx" not in found:

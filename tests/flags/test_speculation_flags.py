@@ -1,4 +1,4 @@
-"""The flags about drafts from text, and what is refused with which sentence."""
+"""The flags about drafts, and what is refused with which sentence."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from llamad.engine.drafts.spec_types import automatic, ngram_map_k4v, ngram_mod,
 from llamad.flags.groups.speculative import DRAFT_MAX
 from llamad.flags.parse import FlagError, parse
 from llamad.flags.settings import ModelSettings
-from llamad.flags.types.speculation import MODEL_TYPES, NGRAM_TYPES, NONE
+from llamad.flags.types.speculation import HEAD_TYPES, MODEL_TYPE, NGRAM_TYPES, NONE
 
 EXT = Path(__file__).parents[2] / "ext" / "llamad"
 
@@ -87,13 +87,11 @@ def test_a_flag_of_all_types_sets_those_without_their_own() -> None:
     assert settings("--spec-ngram-min-hits 3").spec_ngram_map_k4v_min_hits == 3
 
 
-@pytest.mark.parametrize(
-    "name", ["draft-simple", "draft-eagle3", "draft-mtp", "draft-dspark", "mtp", "draft"]
-)
-def test_types_that_need_a_model_are_refused(name: str) -> None:
+@pytest.mark.parametrize("name", ["draft-eagle3", "draft-mtp", "draft-dspark", "mtp", "dflash"])
+def test_types_that_need_heads_are_refused(name: str) -> None:
     assert complaint(f"--spec-type ngram-mod,{name}") == (
-        f"--spec-type: '{name}' needs a draft model or heads in the model, which this version of llamad does not use"
-        " yet; use ngram-simple, ngram-map-k, ngram-map-k4v, ngram-mod, ngram-cache"
+        f"--spec-type: '{name}' needs heads in the model, which this version of llamad does not use yet; use"
+        " ngram-simple, ngram-map-k, ngram-map-k4v, ngram-mod, ngram-cache, or draft-simple with a draft model"
     )
 
 
@@ -119,18 +117,10 @@ def test_bad_values_stop_with_a_sentence(line: str, message: str) -> None:
     assert complaint(line).startswith(message)
 
 
-def test_flags_that_tune_draft_models_have_no_effect() -> None:
-    result = parse(shlex.split("-m m.gguf --spec auto --draft-max 8 -ngld 9"), {})
-    assert result.warnings == [
-        f"{name} has no effect: it is about draft models, which llamad does not have yet"
-        for name in ("--draft-max", "-ngld")
-    ]
-
-
 def test_the_types_are_llama_servers() -> None:
     source = source_text("common/speculative.cpp")
     names = re.findall(r'\{"([\w-]+)",\s+COMMON_SPECULATIVE_TYPE_', source)
-    assert {NONE, *NGRAM_TYPES, *MODEL_TYPES} == set(names)
+    assert {NONE, *NGRAM_TYPES, MODEL_TYPE, *HEAD_TYPES} == set(names)
 
 
 def test_rules_have_the_settings_in_a_fixed_order() -> None:

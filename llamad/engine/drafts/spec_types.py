@@ -65,6 +65,7 @@ def automatic(n_max: int = 64) -> DraftRules:
 
 AUTO = "auto"
 NGRAM_CACHE = "ngram-cache"
+DRAFT_MODEL = "draft-simple"  # a draft model has no rules for text
 # Their pool of llama-server outlives a request, so llamad uses earlier answers.
 WITH_ANSWERS = frozenset([AUTO, "ngram-mod"])
 

@@ -47,7 +47,7 @@ class LoadedModel:
         warnings: Sequence[str] = (),
         adapters: Sequence[AdapterInfo] = (),
     ) -> None:
-        self._handle = handle
+        self.handle = handle
         self._path = settings.model
         self._context = context  # None: the model cannot generate
         self.info = info
@@ -120,16 +120,16 @@ class LoadedModel:
             unit = Layout(states[0], states[1], self.n_swa).row_unit()
         except StateError:
             return False
-        return unit > 0 and unit % lib.llamad_model_alignment(self._handle) == 0
+        return unit > 0 and unit % lib.llamad_model_alignment(self.handle) == 0
 
     def open_adapter(self, path: str, number: int) -> AdapterInfo:
         """Open a LoRA adapter; any thread. If it raises FileRefused, nothing has changed."""
-        return adapters.open_adapter(self._handle, self._path, path, number)
+        return adapters.open_adapter(self.handle, self._path, path, number)
 
     def suppressed_tokens(self) -> list[int]:
         """Return the tokens that this model must never produce."""
         n = ffi.new("int32_t *")
-        tokens = lib.llama_vocab_get_suppress_tokens(lib.llama_model_get_vocab(self._handle), n)
+        tokens = lib.llama_vocab_get_suppress_tokens(lib.llama_model_get_vocab(self.handle), n)
         return [tokens[i] for i in range(n[0])] if tokens != ffi.NULL else []
 
     @property
@@ -148,12 +148,13 @@ class LoadedModel:
         if self._context is not None:
             lib.llamad_context_close(self._context)
             self._context = None
-        if self._handle is not None:
-            lib.llamad_model_close(self._handle)
-            self._handle = None
+        if self.handle is not None:
+            lib.llamad_model_close(self.handle)
+            self.handle = None
 
 
-def _context_params(settings: ModelSettings, n_threads: int) -> Any:
+def context_params(settings: ModelSettings, n_threads: int) -> Any:
+    """Return llama.cpp's parameters of a context with these settings."""
     params = lib.llama_context_default_params()
     for name in _SAME_NAMES:
         setattr(params, name, getattr(settings, name))
@@ -210,7 +211,7 @@ def _check(settings: ModelSettings, handle: Any) -> None:
         )
 
 
-def _check_generation(settings: ModelSettings, handle: Any) -> None:
+def check_generation(settings: ModelSettings, handle: Any) -> None:
     """Raise LoadError for settings with which the context for generation cannot work, or would make llama.cpp abort."""
     if settings.n_parallel > settings.n_batch:
         raise LoadError(
@@ -284,8 +285,8 @@ def _info(settings: ModelSettings, handle: Any) -> ModelInfo:
 
 def _open_context(settings: ModelSettings, handle: Any, n_threads: int, is_survey: bool) -> Any:
     """Return the context for generation. Raises LoadError."""
-    _check_generation(settings, handle)
-    params = _context_params(settings, n_threads)
+    check_generation(settings, handle)
+    params = context_params(settings, n_threads)
     if memory.computes(settings, handle):
         n_unloaded = lib.llama_model_size(handle) if is_survey else 0
         params.n_ubatch = memory.device_ubatch(settings, handle, n_unloaded)
@@ -324,7 +325,7 @@ def _unbinding_limit(settings: ModelSettings, context: Any) -> list[str]:
 
 
 def _open_vectors(settings: ModelSettings, handle: Any, n_threads: int) -> Vectors:
-    params = _context_params(settings, n_threads)
+    params = context_params(settings, n_threads)
     embedding_context.set_params(params, settings, handle)
     context = lib.llamad_context_open(handle, params)
     if context == ffi.NULL:

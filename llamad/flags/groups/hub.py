@@ -139,10 +139,16 @@ PRESETS: tuple[Flag, ...] = (
     _preset(
         "--vision-gemma-12b-default", "Gemma 3 12B", "ggml-org/gemma-3-12b-it-qat-GGUF", None, 8014, _VISION
     ),
-    # These presets use a draft model.
     *(
-        placeholder(name, kind=Switch(), default=False, status=Later("draft models"))
-        for name in ("--fim-qwen-7b-spec", "--fim-qwen-14b-spec")
+        _preset(
+            f"--fim-qwen-{size.lower()}-spec",
+            f"Qwen 2.5 Coder {size} with a draft model, for editors",
+            f"ggml-org/Qwen2.5-Coder-{size}-Q8_0-GGUF",
+            f"qwen2.5-coder-{size.lower()}-q8_0.gguf",
+            8012,
+            f"--hf-repo-draft ggml-org/Qwen2.5-Coder-0.5B-Q8_0-GGUF {_FIM}",
+        )
+        for size in ("7B", "14B")
     ),
 )
 

@@ -1,15 +1,12 @@
-"""The flags about speculation: drafts from text, draft models, lookup caches. Pure data; must not compute."""
+"""The flags about speculation: which drafts, those from text, lookup caches. Pure data; must not compute."""
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Literal, get_args
+from typing import Literal
 
-from llamad.flags.groups.context import CacheType
-from llamad.flags.groups.cpu import THREADS
 from llamad.flags.types.declaration import flag, flags_of
 from llamad.flags.types.flag import Flag, Inert, Later, Preset, placeholder
-from llamad.flags.types.kinds import Choice, File, Float, Int, Many, Switch, Text
+from llamad.flags.types.kinds import File, Int, Text
 from llamad.flags.types.speculation import SpecType, SpecTypes
 
 TITLE = "Speculation"
@@ -21,13 +18,14 @@ _HITS = Int(low=1)
 
 
 class Speculation:
-    """Settings about drafts from text."""
+    """Settings about speculation, and about drafts from text."""
 
     spec: Literal["off", "auto"] = flag(
         default="off",
         metavar="off|auto",
         help="auto: draft the next tokens from what followed the same text before, in the prompt, the answer and"
-        " earlier answers of the same API key, and verify several in one step, as many as pay.",
+        " earlier answers of the same API key, and with the draft model, if there is one; verify several in one step,"
+        " as many as pay.",
     )
     spec_types: tuple[str, ...] = flag(
         names=("--spec-type",),
@@ -35,8 +33,9 @@ class Speculation:
         default=(),
         repeat=True,
         metavar="TYPES",
-        help="Draft from text as llama-server's types do: ngram-simple, ngram-map-k, ngram-map-k4v, ngram-mod,"
-        " ngram-cache, separated by commas and tried in this order; none: no type. May be repeated.",
+        help="Draft as llama-server's types do: from text with ngram-simple, ngram-map-k, ngram-map-k4v, ngram-mod,"
+        " ngram-cache, tried in this order, or draft-simple with a draft model; separated by commas. none: no type. May"
+        " be repeated.",
     )
     spec_fixed: int | None = flag(
         kind=Int(0, DRAFT_MAX),
@@ -158,184 +157,6 @@ SPEC_DEFAULT = Flag(
     help="As in llama-server: --spec-type ngram-mod with a match of 24 tokens and drafts of 48 to 64.",
 )
 
-tuning = partial(Flag, status=Inert("it is about draft models, which llamad does not have yet"))
-needing = partial(Flag, status=Later("draft models"))
-
-CACHE_TYPES = Choice(get_args(CacheType))
-SHARE = Float(low=0.0, high=1.0)
-COUNT = Int(low=0)
-
-MODEL_FLAGS: tuple[Flag, ...] = (
-    needing(
-        names=("--spec-draft-model", "-md", "--model-draft"),
-        env=("LLAMA_ARG_SPEC_DRAFT_MODEL", "LLAMA_ARG_MODEL_DRAFT"),
-        dest="model_draft",
-        kind=File(),
-    ),
-    needing(
-        names=("--spec-draft-hf", "-hfd", "-hfrd", "--hf-repo-draft"),
-        env=("LLAMA_ARG_SPEC_DRAFT_HF_REPO", "LLAMA_ARG_HFD_REPO"),
-        dest="hf_repo_draft",
-        kind=Text(),
-    ),
-    tuning(
-        names=("--spec-draft-device", "-devd", "--device-draft"),
-        dest="device_draft",
-        kind=Many(Text()),
-        default=(),
-    ),
-    tuning(
-        names=("--spec-draft-ngl", "-ngld", "--gpu-layers-draft", "--n-gpu-layers-draft"),
-        env=("LLAMA_ARG_N_GPU_LAYERS_DRAFT",),
-        dest="n_gpu_layers_draft",
-        kind=Int(low=-1, words={"auto": -1, "all": -1}),
-        default=-1,
-    ),
-    tuning(
-        names=("-cd", "--ctx-size-draft"),
-        env=("LLAMA_ARG_CTX_SIZE_DRAFT",),
-        dest="ctx_size_draft",
-        kind=COUNT,
-        default=0,
-    ),
-    tuning(
-        names=("--spec-draft-type-k", "-ctkd", "--cache-type-k-draft"),
-        env=("LLAMA_ARG_SPEC_DRAFT_CACHE_TYPE_K", "LLAMA_ARG_CACHE_TYPE_K_DRAFT"),
-        dest="cache_type_k_draft",
-        kind=CACHE_TYPES,
-        default="f16",
-    ),
-    tuning(
-        names=("--spec-draft-type-v", "-ctvd", "--cache-type-v-draft"),
-        env=("LLAMA_ARG_SPEC_DRAFT_CACHE_TYPE_V", "LLAMA_ARG_CACHE_TYPE_V_DRAFT"),
-        dest="cache_type_v_draft",
-        kind=CACHE_TYPES,
-        default="f16",
-    ),
-    tuning(
-        names=("--spec-draft-override-tensor", "-otd", "--override-tensor-draft"),
-        dest="override_tensor_draft",
-        kind=Text(),
-    ),
-    tuning(
-        names=("--spec-draft-cpu-moe", "-cmoed", "--cpu-moe-draft"),
-        env=("LLAMA_ARG_SPEC_DRAFT_CPU_MOE", "LLAMA_ARG_CPU_MOE_DRAFT"),
-        dest="cpu_moe_draft",
-        kind=Switch(),
-        default=False,
-    ),
-    tuning(
-        names=("--spec-draft-n-cpu-moe", "--spec-draft-ncmoe", "-ncmoed", "--n-cpu-moe-draft"),
-        env=("LLAMA_ARG_SPEC_DRAFT_N_CPU_MOE", "LLAMA_ARG_N_CPU_MOE_DRAFT"),
-        dest="n_cpu_moe_draft",
-        kind=COUNT,
-        default=0,
-    ),
-)
-
-THREAD_FLAGS: tuple[Flag, ...] = (
-    tuning(
-        names=("--spec-draft-threads", "-td", "--threads-draft"),
-        dest="threads_draft",
-        kind=THREADS,
-        default=0,
-    ),
-    tuning(
-        names=("--spec-draft-threads-batch", "-tbd", "--threads-batch-draft"),
-        dest="threads_batch_draft",
-        kind=THREADS,
-        default=0,
-    ),
-    tuning(
-        names=("--spec-draft-cpu-mask", "-Cd", "--cpu-mask-draft"),
-        dest="cpu_mask_draft",
-        kind=Text(),
-    ),
-    tuning(
-        names=("--spec-draft-cpu-range", "-Crd", "--cpu-range-draft"),
-        dest="cpu_range_draft",
-        kind=Text(),
-    ),
-    tuning(
-        names=("--spec-draft-cpu-strict", "--cpu-strict-draft"),
-        dest="cpu_strict_draft",
-        kind=Int(0, 1),
-        default=0,
-    ),
-    tuning(names=("--spec-draft-prio", "--prio-draft"), dest="prio_draft", kind=Int(-1, 3), default=0),
-    tuning(names=("--spec-draft-poll", "--poll-draft"), dest="poll_draft", kind=Int(0, 100), default=50),
-    tuning(
-        names=("--spec-draft-cpu-mask-batch", "-Cbd", "--cpu-mask-batch-draft"),
-        dest="cpu_mask_batch_draft",
-        kind=Text(),
-    ),
-    tuning(
-        names=("--spec-draft-cpu-range-batch", "-Crbd", "--cpu-range-batch-draft"),
-        dest="cpu_range_batch_draft",
-        kind=Text(),
-    ),
-    tuning(
-        names=("--spec-draft-cpu-strict-batch", "--cpu-strict-batch-draft"),
-        dest="cpu_strict_batch_draft",
-        kind=Int(0, 1),
-        default=0,
-    ),
-    tuning(
-        names=("--spec-draft-prio-batch", "--prio-batch-draft"),
-        dest="prio_batch_draft",
-        kind=Int(-1, 3),
-        default=0,
-    ),
-    tuning(
-        names=("--spec-draft-poll-batch", "--poll-batch-draft"),
-        dest="poll_batch_draft",
-        kind=Int(0, 100),
-        default=50,
-    ),
-)
-
-# The old and the new defaults are neutral.
-DRAFT_FLAGS: tuple[Flag, ...] = (
-    tuning(
-        names=("--spec-draft-n-max", "--draft-max", "--draft-n", "--draft"),
-        env=("LLAMA_ARG_SPEC_DRAFT_N_MAX", "LLAMA_ARG_DRAFT_MAX"),
-        dest="draft_max",
-        kind=COUNT,
-        default=0,
-        neutral=(3, 5, 16),
-    ),
-    tuning(
-        names=("--spec-draft-n-min", "--draft-n-min", "--draft-min"),
-        env=("LLAMA_ARG_SPEC_DRAFT_N_MIN", "LLAMA_ARG_DRAFT_MIN"),
-        dest="draft_min",
-        kind=COUNT,
-        default=0,
-    ),
-    tuning(
-        names=("--spec-draft-p-split", "--draft-p-split", "-ps", "--p-split"),
-        env=("LLAMA_ARG_SPEC_DRAFT_P_SPLIT", "LLAMA_ARG_DRAFT_P_SPLIT"),
-        dest="draft_p_split",
-        kind=SHARE,
-        default=0.1,
-    ),
-    tuning(
-        names=("--spec-draft-p-min", "--draft-p-min"),
-        env=("LLAMA_ARG_SPEC_DRAFT_P_MIN", "LLAMA_ARG_DRAFT_P_MIN"),
-        dest="draft_p_min",
-        kind=SHARE,
-        default=0.0,
-        neutral=(0.75, 0.8),
-    ),
-    tuning(
-        names=("--spec-draft-backend-sampling",),
-        off=("--no-spec-draft-backend-sampling",),
-        env=("LLAMA_ARG_SPEC_DRAFT_BACKEND_SAMPLING",),
-        dest="draft_backend_sampling",
-        kind=Switch(),
-        default=False,
-    ),
-)
-
 _SYNTHETIC = Inert("llamad does not pretend that drafts were right, because the text would be wrong")
 _UNUSED = Inert("llama-server does not use it either")
 
@@ -358,8 +179,5 @@ OTHER_FLAGS: tuple[Flag, ...] = (
 FLAGS: tuple[Flag, ...] = (
     *flags_of(Speculation, TITLE),
     SPEC_DEFAULT,
-    *MODEL_FLAGS,
-    *THREAD_FLAGS,
-    *DRAFT_FLAGS,
     *OTHER_FLAGS,
 )

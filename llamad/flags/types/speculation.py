@@ -1,4 +1,4 @@
-"""The kind of --spec-type: how text is drafted.
+"""The kind of --spec-type: how tokens are drafted.
 
 Runs at start-up on the main thread. Must not know any flag.
 """
@@ -12,26 +12,28 @@ from llamad.flags.types.kinds import Kind, Many
 NONE = "none"
 NGRAM_CACHE = "ngram-cache"
 NGRAM_TYPES = ("ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", NGRAM_CACHE)
-# Types that draft with a model, or with heads of the served one. Older versions of llama-server named them without
-# "draft-".
-MODEL_TYPES = ("draft-simple", "draft-eagle3", "draft-mtp", "draft-dflash", "draft-dspark")
-_OLDER_NAMES = ("draft", *(name.removeprefix("draft-") for name in MODEL_TYPES[1:]))
+MODEL_TYPE = "draft-simple"
+# Types that need heads in the served model, or a draft that reads its hidden states.
+HEAD_TYPES = ("draft-eagle3", "draft-mtp", "draft-dflash", "draft-dspark")
+# Older versions of llama-server named the types without "draft-".
+_OLDER_NAMES = {"draft": MODEL_TYPE, **{name.removeprefix("draft-"): name for name in HEAD_TYPES}}
 
 
 class SpecType(Kind[str], frozen=True):
-    """One of llama-server's types of speculation that need no model."""
+    """One of llama-server's types of speculation."""
 
     metavar: ClassVar[str] = "TYPE"
 
     def read(self, text: str) -> str:
-        if text in (NONE, *NGRAM_TYPES):
-            return text
-        if text in MODEL_TYPES or text in _OLDER_NAMES:
+        name, known = _OLDER_NAMES.get(text, text), (NONE, *NGRAM_TYPES, MODEL_TYPE)
+        if name in known:
+            return name
+        if name in HEAD_TYPES:
             raise ValueError(
-                f"'{text}' needs a draft model or heads in the model, which this version of llamad does not use yet;"
-                f" use {', '.join(NGRAM_TYPES)}"
+                f"'{text}' needs heads in the model, which this version of llamad does not use yet; use"
+                f" {', '.join(NGRAM_TYPES)}, or {MODEL_TYPE} with a draft model"
             )
-        raise ValueError(f"'{text}' is not one of {', '.join((NONE, *NGRAM_TYPES))}")
+        raise ValueError(f"'{text}' is not one of {', '.join(known)}")
 
 
 class SpecTypes(Many[str], frozen=True):

@@ -158,7 +158,7 @@ class Fetch:
         files = [by_path[path] for path in (*shards, projector) if path is not None]
         missing = [file for file in files if not self._is_there(repo, listing, file)]
         self._check_room(repo, missing)
-        self._meter.total = sum(file.size or 0 for file in missing)
+        self._meter.total += sum(file.size or 0 for file in missing)
         for file in missing:
             target = self._target(repo, listing, file)
             self._downloader.fetch(

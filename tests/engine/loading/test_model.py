@@ -32,7 +32,7 @@ def test_the_model_describes_itself(model):
 
 def test_an_exception_in_llama_cpp_becomes_an_empty_answer(model):
     """llama.cpp throws std::out_of_range for a token beyond its vocabulary; Vocab is told of more than there are."""
-    vocab = lib.llama_model_get_vocab(model._handle)
+    vocab = lib.llama_model_get_vocab(model.handle)
     table = int(ffi.cast("uintptr_t", lib.llamad_llama_table()))
     greedy = Vocab(table, int(ffi.cast("uintptr_t", vocab)), model.info.n_vocab + 100)
     assert greedy.piece(model.info.n_vocab + 50, True) == b""

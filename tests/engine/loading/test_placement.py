@@ -76,7 +76,7 @@ def test_a_placement_that_cannot_be_is_told(text, said):
 def test_the_shape_of_a_file_is_the_models():
     found, model = shape(), load(settings(), 1, Loading())
     try:
-        handle = model._handle
+        handle = model.handle
         assert found.n_layer == lib.llama_model_n_layer(handle)
         assert found.n_embd == lib.llama_model_n_embd(handle)
         assert found.n_head == lib.llama_model_n_head(handle)
@@ -135,8 +135,8 @@ def test_the_processor_counts_as_computing_where_it_keeps_whole_layers_weights(m
     monkeypatch.setattr(memory, "has_gpu", lambda: True)
     model = load(settings(), 1, Loading())
     try:
-        assert memory.computes(settings(), model._handle)
-        assert not memory.computes(settings(*flag), model._handle)
+        assert memory.computes(settings(), model.handle)
+        assert not memory.computes(settings(*flag), model.handle)
     finally:
         model.close()
 

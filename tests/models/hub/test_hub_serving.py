@@ -14,6 +14,7 @@ import pytest
 from support.hub.cache import Cache, gguf, wait_for
 from support.hub.server import COMMIT, Fault, HubServer
 from support.live_daemon import Live, model_path
+from support.models.tiny_kv_models import write_model
 from support.models.tiny_model import N_EMBD
 from support.models.tiny_projectors import write_projector
 from support.peer import llama_server
@@ -131,3 +132,29 @@ def test_a_file_that_is_no_model_is_reported_by_the_engine(hub: HubServer, cache
     with Live("-mu", address, "--exit-on-load-failure", ready=False, env=dict(cache.environ)) as server:
         assert server.wait_exit() == exit_codes.LOAD_FAILED
     assert any(f"{cache.root}/broken.gguf" in line for line in server.lines)
+
+
+def test_a_draft_model_by_name_is_downloaded_beside_a_local_model(
+    hub: HubServer, cache: Cache, tmp_path: Path
+) -> None:
+    model = write_model(tmp_path / "model.gguf", "llama")
+    hub.repos["org/draft-GGUF"] = {
+        "draft-Q8_0.gguf": Path(model).read_bytes(),
+        "mmproj-F16.gguf": gguf(seed=1),
+    }
+    environ = dict(cache.environ)
+    with Live("-hfd", "org/draft-GGUF", "-c", "512", "--spec-fixed", "3", model=model, env=environ) as server:
+        answer = server.client.complete("abc", n_predict=16, temperature=0, ignore_eos=True)
+        assert answer["timings"]["draft_n"] > 5
+        assert server.client.get("/props").json["model_path"] == model
+    pulled = subprocess.run(
+        [sys.executable, "-m", "llamad", "pull", "-m", model, "-hfd", "org/draft-GGUF"],
+        env={**os.environ, **environ},
+        capture_output=True,
+        text=True,
+    )
+    path = cache.root / "models--org--draft-GGUF" / "snapshots" / COMMIT / "draft-Q8_0.gguf"
+    assert pulled.stdout == f"{model}\n{path}\n"
+    refused = Live("-hfd", "org/none-GGUF", model=model, env=environ, ready=False)
+    with refused as server:
+        server.wait_line("org/none-GGUF")
