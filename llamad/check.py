@@ -279,8 +279,9 @@ def _memory(report: Report) -> list[str]:
         if getattr(memory.together, kind):
             rows.append([kind, *(_mib(getattr(use, kind)) for use in columns.values())])
     rows.append(["total", *(_mib(use.total) for use in columns.values())])
-    free = [_mib(device.free) for device in report.devices] + [_mib(memory.host_free)]
-    rows.append(["free", *free])
+    free = {device.name: device.free for device in report.devices} | {"RAM": memory.host_free}
+    # A device that only the draft model uses is not among those of the report.
+    rows.append(["free", *(_mib(free[name]) if name in free else "" for name in columns)])
     widths = [max(len(row[i]) for row in rows if i < len(row)) for i in range(len(rows[0]))]
     lines = [
         "  ".join(

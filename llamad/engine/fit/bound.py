@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from llamad.engine.fit.measure import adapter_bytes, tensor_bytes
 from llamad.engine.loading import embedding_context, memory
+from llamad.engine.loading.draft import draft_settings
 from llamad.engine.loading.gguf_head import Array, Head, Malformed
 from llamad.engine.loading.gguf_rules import other_parts
 
@@ -44,6 +45,8 @@ def surely_fits(settings: ModelSettings) -> bool:
         return False
     uses_devices = settings.n_gpu_layers != 0 and settings.devices != ("none",)
     free = list(memory.gpus(settings).values()) if uses_devices else []
+    if settings.devices_draft:
+        return False  # the draft model may be on another device
     if settings.rpc:
         return False  # other clients may use the free memory that a worker reports
     margins = margins_of(settings, len(free))
@@ -75,6 +78,8 @@ def bound(settings: ModelSettings) -> int:
     n_files = sum(os.path.getsize(path) for path in ([settings.mmproj] if settings.mmproj else ()))
     beside = adapter_bytes(settings) + n_files + (PROJECTOR_BYTES if settings.mmproj else 0)
     n_contexts = 2 if settings.wants_vectors else 1
+    draft = draft_settings(settings, settings.n_ctx or keys.get("context_length", 0))
+    beside += bound(draft) if draft is not None else 0
     return n_weights + beside + n_contexts * _context_bound(settings, keys)
 
 

@@ -15,6 +15,7 @@ import msgspec
 from llamad._llama import ffi, lib
 from llamad.base import model_file
 from llamad.engine.fit.usage import Usage, Use
+from llamad.engine.loading.draft import check_vocabulary, draft_settings, open_draft, open_draft_context
 from llamad.engine.loading.gguf_head import Head, Malformed, Tensor
 from llamad.engine.loading.model import open_contexts
 from llamad.engine.loading.opening import Loading, open_model
@@ -132,6 +133,40 @@ def projector_usage(settings: ModelSettings) -> Usage:
     return _read(uses, n, "projector")
 
 
+def _as_draft(use: Use) -> Use:
+    return Use(draft=use.total)
+
+
+class _DraftMeasurer:
+    """Measures the draft model, once for each context and placement."""
+
+    def __init__(self) -> None:
+        self._usages: dict[tuple[int, int, bool | None], Usage] = {}
+
+    def usage(self, settings: ModelSettings, served: Any) -> Usage:
+        """Return the memory that the draft model for a served model would take. Raises LoadError."""
+        n_ctx = settings.n_ctx or lib.llama_model_n_ctx_train(served)
+        draft = draft_settings(settings, n_ctx)
+        if draft is None or lib.llama_model_is_recurrent(served) or lib.llama_model_is_hybrid(served):
+            return Usage({}, Use())
+        key = (n_ctx, draft.n_ubatch, draft.inputs_on_device)
+        if key not in self._usages:
+            self._usages[key] = self._measured(draft, served)
+        return self._usages[key]
+
+    def _measured(self, draft: ModelSettings, served: Any) -> Usage:
+        handle = open_draft(draft, is_survey=True)
+        try:
+            check_vocabulary(draft, served, handle)
+            context = open_draft_context(draft, handle)
+            usage = context_usage(context)
+            lib.llamad_context_close(context)
+        finally:
+            lib.llamad_model_close(handle)
+        devices = {name: _as_draft(use) for name, use in usage.devices.items()}
+        return Usage(devices, _as_draft(usage.host))
+
+
 def tensor_bytes(tensor: Tensor) -> int:
     return int(lib.ggml_row_size(tensor.kind, tensor.dims[0]) * math.prod(tensor.dims[1:]))
 
@@ -160,6 +195,7 @@ class Measurer:
         self._placement: tuple[Any, ...] = ()
         self._loading = Loading()
         self._loading.is_vetted = True  # the caller has checked the file
+        self._draft = _DraftMeasurer()
         self._beside: Usage | None = None  # the projector's memory, which does not depend on the choice
         self._open(settings)
 
@@ -206,7 +242,8 @@ class Measurer:
         usage = Usage({name: Use() for name in names}, Use()) + usage
         if self._beside is None:
             self._beside = projector_usage(settings)
-        return usage + self._beside + _adapters(adapter_bytes(settings), usage)
+        usage += _adapters(adapter_bytes(settings), usage)
+        return usage + self._beside + self._draft.usage(settings, self._handle)
 
 
 def _adapters(n_bytes: int, usage: Usage) -> Usage:

@@ -261,7 +261,7 @@ class Planner:
     def _refusal(self, usage: Usage, place: str, free: int, choice: Choice) -> str:
         use = usage.devices.get(place, usage.host)
         kinds = {"weights": use.weights, "KV cache": use.cache, "compute buffers": use.compute}
-        kinds |= {"projector": use.projector, "adapters": use.adapters}
+        kinds |= {"projector": use.projector, "adapters": use.adapters, "draft model": use.draft}
         parts = ", ".join(f"{name} {gib(n)}" for name, n in kinds.items() if n)
         n_ctx = choice.n_ctx or self._settings.n_ctx or self._shape.n_ctx_train
         layers = " or -ngl" if self._devices else ""

@@ -43,6 +43,14 @@ SETTINGS = (
     ),
     *("split_mode", "main_gpu", "devices", "rpc", "embeddings", "reranking", "pooling", "attention"),
     *("grp_attn_n", "override_kv", "llama_api_only", "mmproj_offload", "mmproj_device", "n_threads"),
+    *(
+        "n_gpu_layers_draft",
+        "devices_draft",
+        "cache_type_k_draft",
+        "cache_type_v_draft",
+        "override_tensor_draft",
+    ),
+    *("cpu_moe_draft", "n_cpu_moe_draft"),
     *("image_min_tokens", "image_max_tokens", "fit", "fit_target", "fit_ctx", "mmap", "load_mode"),
 )
 
@@ -105,6 +113,7 @@ def _key(settings: ModelSettings, devices: list[Device]) -> str:
         *parts_of(settings.model),
         *filter(None, [settings.mmproj]),
         *(file.path for file in settings.lora),
+        *(parts_of(settings.model_draft) if settings.model_draft is not None else ()),
     ]
     files = [(os.path.realpath(path), os.stat(path).st_size, os.stat(path).st_mtime_ns) for path in paths]
     values = {name: getattr(settings, name) for name in SETTINGS}

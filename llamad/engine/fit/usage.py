@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-KINDS = ("weights", "cache", "compute", "projector", "adapters")  # they add up to the total
+KINDS = ("weights", "cache", "compute", "projector", "adapters", "draft")  # they add up to the total
 
 
 class Use(msgspec.Struct, frozen=True):
@@ -17,6 +17,7 @@ class Use(msgspec.Struct, frozen=True):
     compute: int = 0
     projector: int = 0
     adapters: int = 0
+    draft: int = 0  # the draft model: its weights, cache and compute buffers
     repacked: int = 0  # the part of the weights that is in a layout of the CPU's own, and not in the file
 
     @property

@@ -46,6 +46,15 @@ def test_a_model_with_a_million_tokens_serves_with_fewer(long, tmp_path):
         assert n_ctx(server) <= chosen  # the same, unless other tests have taken the memory meanwhile
 
 
+def test_a_draft_model_leaves_less_for_the_context(long):
+    chosen = []
+    for flags in ((), ("-md", long)):
+        with Live("-fitt", all_but(512), *flags, model=long) as server:
+            chosen.append(n_ctx(server))
+            assert server.client.post("/completion", {"prompt": "x", "n_predict": 4}).status == 200
+    assert 4096 <= chosen[1] < 0.7 * chosen[0]
+
+
 def test_what_the_user_set_is_not_changed(long):
     with Live("-fitt", all_but(256), "-c", "8192", model=long) as server:
         assert n_ctx(server) == 8192

@@ -25,17 +25,22 @@ PROGRAM = """
 import json, sys
 import msgspec
 from llamad.engine.fit.bound import bound
-from llamad.engine.fit.measure import loaded_usage
+from llamad.engine.fit.measure import context_usage, loaded_usage
 from llamad.engine.fit.plan import Planner
+from llamad.engine.loading.draft import load_draft, vet_draft
 from llamad.engine.loading.model import load
 from llamad.engine.loading.opening import Loading, vet
 from llamad.flags.sources import Sources
 settings = Sources(sys.argv[1:], {}).read().settings.model
 vet(settings, Loading())
+vet_draft(settings)
 plan = Planner(settings, 1, always=True).plan()
 loaded = load(plan.settings, 1, Loading())
 usages = [plan.usage, loaded_usage(loaded.contexts)]
-print(json.dumps([*(msgspec.to_builtins(one.host) for one in usages), bound(settings)]))
+draft = load_draft(plan.settings, loaded)
+n_draft = context_usage(draft.context).host.total if draft else 0
+allocated = msgspec.to_builtins(usages[1].host) | {"draft": n_draft}
+print(json.dumps([msgspec.to_builtins(usages[0].host), allocated, bound(settings)]))
 """
 
 
@@ -51,9 +56,9 @@ def measured(model: str | Path, *flags: str) -> tuple[dict[str, int], dict[str, 
 
 def check(model: str | Path, *flags: str) -> dict[str, int]:
     estimate, allocated, limit = measured(model, *flags)
-    for kind in ("weights", "cache", "compute"):
+    for kind in ("weights", "cache", "compute", "draft"):
         assert estimate[kind] == pytest.approx(allocated[kind], rel=0.02, abs=MIB), kind
-    assert allocated["weights"] + allocated["cache"] + allocated["compute"] <= limit
+    assert sum(allocated[kind] for kind in ("weights", "cache", "compute", "draft")) <= limit
     return estimate
 
 
@@ -61,6 +66,27 @@ def check(model: str | Path, *flags: str) -> dict[str, int]:
 def test_models_of_every_kind_of_memory(kind, tmp_path):
     estimate = check(write_model(tmp_path / "model.gguf", kind), "-c", "2048")
     assert min(estimate["weights"], estimate["cache"], estimate["compute"]) > 0
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("-c", "8192"),
+        ("-c", "8192", "-np", "4"),
+        ("-c", "4096", "-ctkd", "f32", "-ctvd", "f32", "-ub", "128"),
+        ("-np", "2"),
+    ],
+    ids=" ".join,
+)
+def test_draft_models(flags):
+    estimate = check(model_path(), "-md", model_path(), *flags)
+    assert estimate["draft"] > estimate["weights"] + estimate["compute"] / 2
+
+
+def test_a_draft_model_with_a_window_has_a_cache_for_the_whole_context(tmp_path):
+    path = write_model(tmp_path / "window.gguf", "gemma3")
+    estimate = check(path, "-md", str(path), "-c", "65536")
+    assert estimate["draft"] > 1.3 * estimate["cache"]
 
 
 @pytest.mark.parametrize(
