@@ -212,7 +212,8 @@ class Options(SamplingOptions, kw_only=True, rename=_DOTTED):
         speculation(
             help="maximum drafted tokens per step; 0: nothing is drafted",
             default="as many as pay",
-            see=("--spec",),
+            note="At most `--spec-draft-n-max` of them are a draft model's",
+            see=("--spec", "--spec-draft-n-max"),
         ),
     ] = LEFT_OUT
     speculative_n_min: Annotated[
@@ -220,16 +221,17 @@ class Options(SamplingOptions, kw_only=True, rename=_DOTTED):
         speculation(
             help="drop drafts with fewer tokens",
             note="It counts as at most `speculative.n_max`",
-            default="none",
-            see=("--spec",),
+            default="`--spec-draft-n-min` for a draft model",
+            see=("--spec", "--spec-draft-n-min"),
         ),
     ] = LEFT_OUT
     speculative_p_min: Annotated[
         Share,
         speculation(
             help="minimum probability of a token that a draft model drafts",
-            note="There are no draft models yet, so the header `X-Llamad-Ignored` names it unless it is 0",
-            default="none",
+            note="Without a draft model the header `X-Llamad-Ignored` names it unless it is 0",
+            default="`--spec-draft-p-min`",
+            see=("--spec-draft-p-min",),
         ),
     ] = LEFT_OUT
 

@@ -75,7 +75,7 @@ def final_json(part: CompletionPart) -> dict[str, Any]:
             constraint.text if constraint else "",
             job.served.eog_tokens() if g.ignore_eos else (),
             job.parsing(),
-            job.served.host.spec_types,
+            job.served.drafting(),
         ),
         "prompt": prompt.decode("utf-8", "replace"),
         "has_new_line": done.has_new_line,

@@ -64,7 +64,7 @@ def _params(served: ServedModel, shown: Options, part: CompletionPart | None) ->
         grammar="" if constraint is None else constraint.text,
         eog_tokens=served.eog_tokens() if shown.ignore_eos else (),
         parsing=options.PLAIN if part is None else part.job.parsing(),
-        spec_types=served.host.spec_types,
+        drafting=served.drafting(),
     )
 
 

@@ -18,6 +18,9 @@ from llamad.api.request.errors import bad
 from llamad.api.request.parse import UINT32_MAX
 from llamad.api.request.triggers import shown_triggers
 from llamad.client.command import packed_biases
+from llamad.flags.groups.speculative import DRAFT_MAX
+from llamad.flags.settings import ModelSettings
+from llamad.flags.types.speculation import MODEL_TYPE
 from llamad.options.option import LEFT_OUT
 from llamad.options.table import FIELDS, Options, names_of
 from llamad.options.values import Biases, LogitBias
@@ -49,7 +52,27 @@ _ECHOED = {
     for shown in names_of(name)
 }
 _echoed_values = attrgetter(*_ECHOED.values())
-_DRAFTING_DEFAULTS = {"speculative.n_max": 16, "speculative.n_min": 5, "speculative.p_min": 0.9}
+
+
+class Drafting(msgspec.Struct, frozen=True):
+    """How the server drafts, and the limits of requests that have none of their own. Drafts from text have none, and
+    show llama-server's documented defaults."""
+
+    types: str = "none"
+    n_max: int = 16
+    n_min: int = 5
+    p_min: float = 0.9
+
+
+NO_DRAFTS = Drafting()
+
+
+def drafting_of(spec_types: str, settings: ModelSettings) -> Drafting:
+    """Return how an engine with these types drafts."""
+    if MODEL_TYPE not in spec_types.split(","):
+        return Drafting(spec_types or "none")
+    n_max = DRAFT_MAX if settings.spec_draft_n_max is None else min(settings.spec_draft_n_max, DRAFT_MAX)
+    return Drafting(spec_types, n_max, min(settings.spec_draft_n_min, n_max), settings.spec_draft_p_min)
 
 
 def seed_of(options: Options, i: int) -> int:
@@ -141,13 +164,14 @@ def _biases_json(options: Options, eog_tokens: Sequence[int]) -> msgspec.Raw:
     return msgspec.Raw(own[:-1] + b"," + never[1:] if len(options.logit_bias) else never)
 
 
-def _drafting(options: Options) -> dict[str, float]:
-    """Return the request's limits of drafts, or llama-server's documented defaults where it has none."""
-    limits = options.speculative_n_max, options.speculative_n_min, options.speculative_p_min
-    return {
-        name: shown if value == LEFT_OUT else value
-        for (name, shown), value in zip(_DRAFTING_DEFAULTS.items(), limits, strict=True)
+def _shown_drafting(options: Options, drafting: Drafting) -> dict[str, Any]:
+    """Return the types of drafts, and the request's limits, or the server's where it has none."""
+    limits = {
+        name: (getattr(options, f"speculative_{name}"), getattr(drafting, name))
+        for name in ("n_max", "n_min", "p_min")
     }
+    shown = {name: default if own == LEFT_OUT else own for name, (own, default) in limits.items()}
+    return {f"speculative.{name}": value for name, value in {"types": drafting.types, **shown}.items()}
 
 
 def settings_json(
@@ -159,7 +183,7 @@ def settings_json(
     grammar: str = "",
     eog_tokens: Sequence[int] = (),
     parsing: Parsing = PLAIN,
-    spec_types: str = "",
+    drafting: Drafting = NO_DRAFTS,
 ) -> dict[str, Any]:
     """Return `generation_settings`: every option as it was understood, under its old and new names. Each of n
     completions has its own seed."""
@@ -183,8 +207,7 @@ def settings_json(
         "reasoning_in_content": parsing.reasoning_in_content,
         "generation_prompt": parsing.generation_prompt,
         "backend_sampling": False,
-        "speculative.types": spec_types or "none",
-        **_drafting(options),
+        **_shown_drafting(options, drafting),
         "lora": [{"id": number, "scale": scale} for number, scale in options.lora or ()],
         "system_prompt": None if system is None else system.json(),
     }

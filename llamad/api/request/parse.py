@@ -19,6 +19,7 @@ from llamad.api.request.ignored_fields import Hosted, LeftOut
 from llamad.api.request.prompt import Prompts
 from llamad.api.request.triggers import Waits
 from llamad.flags.settings import ModelSettings
+from llamad.flags.types.speculation import MODEL_TYPE
 from llamad.options.from_model import defaults_in
 from llamad.options.option import LEFT_OUT, defaults_of
 from llamad.options.table import FIELDS, Options
@@ -155,7 +156,8 @@ class Defaults:
         request.id_slot = slot if 0 <= slot < settings.n_parallel else -1
         if request.t_max_predict_ms < 0:
             request.t_max_predict_ms = 0
-        if request.speculative_p_min > 0:  # drafts from text have no probabilities
+        # Drafts from text have no probabilities.
+        if request.speculative_p_min > 0 and MODEL_TYPE not in settings.spec_types:
             request.left_out.add("speculative.p_min")
 
     def _clamp(self, options: Options) -> None:

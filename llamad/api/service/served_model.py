@@ -16,6 +16,7 @@ from llamad.api.request import constraints
 from llamad.api.request.constraints import Grammars
 from llamad.api.request.dry_breakers import Breakers
 from llamad.api.request.errors import ApiError, shutting_down
+from llamad.api.request.generation import Drafting, drafting_of
 from llamad.api.request.media import MediaPart, refused
 from llamad.api.request.parse import Defaults
 from llamad.api.request.system_prompt import read_file
@@ -195,6 +196,10 @@ class ServedModel:
         return props(Settings(self.service.settings, self.settings))
 
     # What serves the model.
+
+    def drafting(self) -> Drafting:
+        """Return how the model's engine drafts."""
+        return drafting_of(self.host.spec_types, self.settings)
 
     def loaded(self) -> Model:
         """Return the model. Raises ApiError if it is not ready."""
