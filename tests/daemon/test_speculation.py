@@ -1,5 +1,6 @@
 """Drafts from text over a real socket: they change the number of steps and what is counted, not the answer."""
 
+import json
 import re
 from concurrent.futures import ThreadPoolExecutor
 
@@ -65,6 +66,17 @@ def test_other_ways_to_draft(client, flags):
         assert (
             server.client.complete(COPY, **options)["content"] == client.complete(COPY, **GREEDY)["content"]
         )
+
+
+@pytest.mark.real_model
+def test_keys_that_a_schema_forces_are_drafted(client, drafting):
+    keys = ("temperature_in_the_afternoon", "direction_of_the_wind", "probability_of_rain")
+    schema = {"type": "object", "properties": {key: {"type": "boolean"} for key in keys}, "required": [*keys]}
+    body = GREEDY | {"n_predict": 90, "json_schema": schema}
+    plain, drafted = (one.complete("The weather as JSON:", **body) for one in (client, drafting))
+    assert list(json.loads(plain["content"])) == [*keys]
+    assert drafted["content"] == plain["content"]
+    assert drafted["timings"]["draft_n_accepted"] > drafted["timings"]["predicted_n"] / 3
 
 
 def test_wide_drafts_of_streams_that_decode_together(tmp_path):

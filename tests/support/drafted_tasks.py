@@ -9,6 +9,8 @@ from support.engine_harness import GREEDY, Harness, sampling
 
 CHAOS = 77
 LETTERS = 'root ::= ("a" | "b" | "c" | [d-z] | " " | [A-Z])* "."'
+# Most of its text is forced.
+FORCED = 'root ::= "name: " [a-z]{1,3} (", the next key: " ([a-z]{1,3} | "none of them"))* "."'
 
 SAMPLERS = {
     "greedy": GREEDY,
@@ -43,14 +45,15 @@ def outcome(h, task):
 def play(h, fake, tasks):
     """The outcomes of tasks that run together, and how many steps they took."""
     with h:
-        compiled = Grammar(LETTERS, Pieces(h.vocab))
+        pieces = Pieces(h.vocab)
+        compiled = {text: Grammar(text, pieces) for text in (LETTERS, FORCED)}
         ids = []
         fake.block(True)
         for task in tasks:
             given = dict(task)
             h.sampling = SAMPLERS[given.pop("samplers")]
-            if given.pop("grammar", False):
-                given["grammar"] = compiled.id
+            if "grammar" in given:
+                given["grammar"] = compiled[given["grammar"]].id
             ids.append(h.submit(given.pop("prompt"), **given))
         fake.block(False)
         h.wait(*ids)
@@ -78,7 +81,7 @@ TASKS = st.fixed_dictionaries(
         "n_predict": st.integers(1, 90),
     },
     optional={
-        "grammar": st.just(True),
+        "grammar": st.sampled_from([LETTERS, FORCED]),
         "n_probs": st.integers(1, 3),
         "post_sampling_probs": st.booleans(),
         "stop": st.lists(st.binary(min_size=1, max_size=1), min_size=1, max_size=2).map(tuple),

@@ -14,6 +14,7 @@ from llamad.engine.costs.drafts cimport ACCEPTANCE_GUESS, DRAFT_COST_GUESS, FOLL
 from llamad.engine.drafts.acceptance cimport acceptance_add, acceptance_age, acceptance_share, acceptance_tokens
 from llamad.engine.drafts.draft_model cimport model_draft, model_follow, model_n_max, model_works
 from llamad.engine.drafts.drafts cimport Drafts
+from llamad.engine.drafts.forced_text cimport forced_draft, forced_follow
 from llamad.engine.drafts.widths cimport (
     WIDTHS, Clocks, clocks_clear, clocks_draft, clocks_first_right, clocks_token, clocks_tokens, widths_choose,
     widths_learn, widths_plain_us, widths_planned,
@@ -66,7 +67,7 @@ cdef int32_t _choose_model(State *state) noexcept nogil:
     for i in range(state.slots.n):
         slot = &state.slots.items[i]
         drafts.model.is_drafting[i] = 0
-        if not _decodes(slot) or not _can_draft(slot):
+        if not _decodes(slot) or not _can_draft(slot) or slot.n_forced:
             continue
         n_max = model_n_max(drafts.model, slot)
         drafts.model.is_drafting[i] = n_max > 0 and (
@@ -180,8 +181,9 @@ cdef void draft_step_plan(State *state) noexcept nogil:
 
 # --- after a step -------------------------------------------------------------------------------------------------
 
-cdef void _guess(State *state, Slot *slot, int32_t token) noexcept nogil:
-    """Judge the drafts by the slot's new token, and make the next one."""
+cdef void _guess(State *state, Slot *slot, int32_t token, int32_t is_last) noexcept nogil:
+    """Judge the drafts by the slot's new token, and make the next one. is_last: its grammar has accepted no other
+    token since."""
     cdef Drafts *drafts = &state.drafts
     cdef Clocks *clocks = &drafts.clocks[slot.id]
     cdef int32_t n_max
@@ -198,6 +200,8 @@ cdef void _guess(State *state, Slot *slot, int32_t token) noexcept nogil:
     slot.tokens[slot.n_tokens] = token  # it is decoded next
     if n_max and drafts.fn != NULL:
         slot.n_guessed = drafts.fn(drafts.arg, slot, slot.n_tokens + 1, slot.draft, n_max)
+    forced_follow(slot, token, is_last)
+    forced_draft(slot, state.pieces, n_max)
     if slot.n_guessed < min(n_max, slot.task.command.options.speculative_n_min):
         slot.n_guessed = 0
     clocks_draft(clocks, slot.draft, slot.n_guessed)
@@ -237,7 +241,7 @@ cdef void draft_step_take(State *state, Slot *slot, int64_t now) noexcept nogil:
         take_token(state, slot, slot.samples[i], now)
         if slot.task == NULL:
             break
-        _guess(state, slot, slot.samples[i])
+        _guess(state, slot, slot.samples[i], i == n - 1 and not is_deferred)
     if slot.task != NULL and is_deferred and n:
         slot_advance(slot, 1)  # the row of the deferred token was that of a drafted one
     if slot.n_pos < pos_end:
@@ -252,5 +256,5 @@ cdef void draft_step_take_deferred(State *state, int64_t now) noexcept nogil:
         token = slot.sampled
         take_token(state, slot, token, now)
         if slot.task != NULL:
-            _guess(state, slot, token)
+            _guess(state, slot, token, 1)
         slot = grammar_pool_next(state.grammar_pool, &state.slots)

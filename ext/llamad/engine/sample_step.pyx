@@ -52,6 +52,9 @@ cdef void _begin_decoding(State *state, Slot *slot, int64_t now) noexcept nogil:
     slot.sampler = _open_sampler(state, slot.task)
     if slot.task.command.grammar:
         slot.matcher = matcher_open(slot.task.command.grammar)
+    slot.finds_forced = ((state.drafts.fn != NULL or state.drafts.model != NULL)
+                         and slot.task.command.options.speculative_n_max != 0)
+    slot.n_found = slot.n_forced = 0
 
 
 cdef void _note_first(State *state, Slot *slot, int64_t now) noexcept nogil:

@@ -22,3 +22,4 @@ cdef int32_t matcher_may_end(llamad_matcher *matcher) noexcept nogil
 cdef int32_t matcher_allows(llamad_matcher *matcher, int32_t token) noexcept nogil
 cdef int32_t matcher_accept(llamad_matcher *matcher, int32_t token) noexcept nogil
 cdef int32_t matcher_mask(llamad_matcher *matcher, float *logits) noexcept nogil
+cdef int32_t matcher_forced(llamad_matcher *matcher, int32_t *tokens, int32_t n_max) noexcept nogil

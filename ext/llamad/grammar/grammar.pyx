@@ -31,6 +31,7 @@ cdef extern from "llamad/grammar/grammar_api.h" nogil:
     int32_t llamad_matcher_feed(llamad_matcher *matcher, const char *bytes, size_t n)
     int32_t llamad_matcher_mask(llamad_matcher *matcher, float *logits)
     int32_t llamad_matcher_bits(llamad_matcher *matcher, uint64_t *bits)
+    int32_t llamad_matcher_forced(llamad_matcher *matcher, int32_t *tokens, int32_t n_max)
     uint64_t llamad_grammar_publish(llamad_grammar *grammar, const llamad_trie *trie)
     void llamad_grammar_withdraw(uint64_t id)
     llamad_matcher *llamad_matcher_open_published(uint64_t id)
@@ -70,6 +71,11 @@ cdef int32_t matcher_accept(llamad_matcher *matcher, int32_t token) noexcept nog
 
 cdef int32_t matcher_mask(llamad_matcher *matcher, float *logits) noexcept nogil:
     return llamad_matcher_mask(matcher, logits)
+
+
+cdef int32_t matcher_forced(llamad_matcher *matcher, int32_t *tokens, int32_t n_max) noexcept nogil:
+    """Write the tokens of a text that must come next, and return how many. The model may spell it with others."""
+    return llamad_matcher_forced(matcher, tokens, n_max)
 
 
 # --- for Python -----------------------------------------------------------------------------------------------
@@ -249,6 +255,12 @@ cdef class Matcher:
         with nogil:
             code = llamad_matcher_mask(self.matcher, &logits[0])
         return _checked(code)
+
+    def forced(self, n_max: int = 256) -> list[int]:
+        """Return tokens that spell the text that must come next, at most n_max."""
+        cdef int32_t tokens[256]
+        cdef int32_t n = llamad_matcher_forced(self.matcher, tokens, min(256, n_max))
+        return [tokens[i] for i in range(n)]
 
     def bits(self) -> bytes:
         """Return the tokens that may come next: a bit for each token, the first in the lowest bit."""

@@ -46,6 +46,10 @@ constexpr int64_t WORK_EACH_TOKEN = 100000;
 // How long a call with an allowance waits for another call: as long as a call with a cached result may take.
 constexpr std::chrono::microseconds WAIT_LIMITED{100};
 constexpr std::chrono::microseconds WAIT_CANCELLED{1000}; // how often a waiting call checks whether it was cancelled
+// The most bytes of forced text that are looked for, the work that may take, and the places whose forced tokens are kept.
+constexpr size_t FORCED_BYTES_MAX = 256;
+constexpr int64_t FORCED_WORK = 5000;
+constexpr size_t FORCED_KEPT_MAX = 1024;
 constexpr size_t FREED_AT_ONCE = 1u << 20; // freeing a larger grammar takes milliseconds, so a thread does it
 
 // The place where a matcher is. The grammar has a list of them, because compacting renumbers places. A matcher sets
@@ -74,7 +78,8 @@ struct llamad_grammar {
     size_t n_positions_max = 16; // beyond it, closed matchers' positions are removed
     std::unordered_map<uint32_t, std::shared_ptr<const Mask>> masks; // by place
     size_t masks_bytes = 0;
-    const size_t room_start; // its first place alone can be large
+    std::unordered_map<uint32_t, std::vector<int32_t>> forced; // tokens of forced text, by place
+    const size_t room_start;                                   // its first place alone can be large
     size_t room;
 };
 
@@ -168,6 +173,7 @@ void make_room(llamad_grammar *grammar) {
     }
     grammar->masks.clear();
     grammar->masks_bytes = 0;
+    grammar->forced.clear();
     // What is in use may be large by itself, so the next compaction waits until the size has more than doubled.
     grammar->room = PLACES_BYTES_MAX + 2 * grammar->machine.bytes();
 }
@@ -193,6 +199,42 @@ std::shared_ptr<const Mask> find_mask(Machine &machine, llamad_matcher *matcher)
     grammar->masks.emplace(matcher->at->place, mask);
     grammar->masks_bytes += n_bytes;
     return mask;
+}
+
+// Appends the bytes that must come next. Returns false if there may be more of them.
+bool walk_forced(Machine &machine, uint32_t place, std::vector<uint8_t> &text) {
+    try {
+        while (text.size() < FORCED_BYTES_MAX) {
+            int32_t byte = machine.only_byte(place);
+            if (byte < 0) return true;
+            place = machine.next(place, static_cast<uint8_t>(byte));
+            if (place == DEAD) return true;
+            text.push_back(static_cast<uint8_t>(byte));
+        }
+    } catch (const TooMuch &) {
+        return false;
+    }
+    return true;
+}
+
+std::vector<int32_t> find_forced(Machine &machine, llamad_matcher *matcher) {
+    llamad_grammar *grammar = matcher->grammar;
+    uint32_t place = matcher->at->place;
+    auto known = grammar->forced.find(place);
+    if (known != grammar->forced.end()) return known->second;
+    std::vector<uint8_t> text;
+    std::vector<int32_t> tokens;
+    bool is_whole = walk_forced(machine, place, text);
+    for (size_t done = 0; done < text.size();) {
+        int32_t token = matcher->trie->longest(text.data() + done, text.size() - done);
+        if (token < 0) break;
+        tokens.push_back(token);
+        done += matcher->trie->length(token);
+    }
+    if (!is_whole || tokens.empty()) return tokens; // finding nothing is fast
+    if (grammar->forced.size() >= FORCED_KEPT_MAX) grammar->forced.clear();
+    grammar->forced.emplace(place, tokens);
+    return tokens;
 }
 
 int32_t mask_of(llamad_matcher *matcher, std::shared_ptr<const Mask> &mask) {
@@ -368,6 +410,20 @@ int32_t llamad_matcher_bits(llamad_matcher *matcher, uint64_t *bits) {
     int32_t code = mask_of(matcher, mask);
     if (code >= 0) memcpy(bits, mask->bits.data(), mask->bits.size() * 8);
     return code;
+}
+
+int32_t llamad_matcher_forced(llamad_matcher *matcher, int32_t *tokens, int32_t n_max) {
+    const int64_t work_left = matcher->work_left, allowance = matcher->allowance;
+    matcher->work_left = matcher->allowance = FORCED_WORK;
+    int32_t n = locked(matcher, [&](Machine &machine) {
+        std::vector<int32_t> forced = find_forced(machine, matcher);
+        size_t n_written = std::min(forced.size(), static_cast<size_t>(std::max(0, n_max)));
+        std::copy_n(forced.begin(), n_written, tokens);
+        return static_cast<int32_t>(n_written);
+    });
+    matcher->work_left = work_left;
+    matcher->allowance = allowance;
+    return std::max(0, n);
 }
 
 // --- grammars by number: how the engine finds what the control thread has compiled -------------------------------

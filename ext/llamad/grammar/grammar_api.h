@@ -65,6 +65,10 @@ int32_t llamad_matcher_mask(llamad_matcher *matcher, float *logits);
 /* Writes the same as a bit for each token, into n_vocab / 64 words, rounded up. */
 int32_t llamad_matcher_bits(llamad_matcher *matcher, uint64_t *bits);
 
+/* Writes at most n_max tokens that spell what must come next, the longest first, as far as the grammar leaves no choice.
+ * Returns how many. Other tokens may spell the same. The work is limited and does not count against any other limit. */
+int32_t llamad_matcher_forced(llamad_matcher *matcher, int32_t *tokens, int32_t n_max);
+
 /* Registers a grammar and its vocabulary under a number that may cross a ring. Returns 0 if memory ran out. It must be
  * withdrawn before the grammar is dropped; open matchers stay valid. */
 uint64_t llamad_grammar_publish(llamad_grammar *grammar, const llamad_trie *trie);

@@ -24,6 +24,11 @@ template <class Items> uint64_t hash_of(const Items *items, size_t n, uint64_t s
 } // namespace
 
 Machine::Machine(const Automaton &automaton) : automaton_(automaton), tails_(automaton.is_end.size(), -1) {
+    byte_of_.assign(automaton.n_classes, -2);
+    for (int16_t byte = 0; byte < 256; byte++) {
+        int16_t &only = byte_of_[automaton.class_of[byte]];
+        only = only == -2 ? byte : -1;
+    }
     seen_.resize(SEEN_START);
     seen_round_.resize(SEEN_START);
     node_items_.push_back({THE_END, 0});
@@ -252,6 +257,23 @@ uint32_t Machine::next_token(uint32_t place, const char *bytes, size_t n, int32_
     may_end_ = other.may_end;
     for (uint32_t i = 0; i < other.n_items; i++) reach(items_[other.first_item + i]);
     return settle();
+}
+
+int32_t Machine::only_byte(uint32_t place) {
+    const PlaceData &data = places_[place];
+    if (data.may_end || data.has_token_edges) return -1;
+    int32_t only = -1;
+    for (uint32_t i = 0; i < data.n_items; i++) {
+        uint32_t state = items_[data.first_item + i].state;
+        if (--work_left < 0 || is_cancelled()) throw TooMuch{};
+        for (uint32_t e = automaton_.first_edge[state]; e < automaton_.first_edge[state + 1]; e++) {
+            const Edge &edge = automaton_.edges[e];
+            if (edge.step != Step::Bytes) continue;
+            if (edge.low != edge.high || (only >= 0 && only != edge.low)) return -1;
+            only = edge.low;
+        }
+    }
+    return only < 0 ? -1 : std::max<int32_t>(-1, byte_of_[static_cast<size_t>(only)]);
 }
 
 // --- room -------------------------------------------------------------------------------------------------------

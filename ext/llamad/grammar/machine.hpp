@@ -44,6 +44,9 @@ class Machine {
     // tokens of whole characters (is_text), because a part of a character would break the text.
     uint32_t next_token(uint32_t place, const char *bytes, size_t n, int32_t token, bool is_text);
 
+    // Returns the byte that must come next, or -1 if there is a choice: another byte, the end of the text, or a token.
+    int32_t only_byte(uint32_t place);
+
     // Calls fn(token, is_not) for each edge of this place that matches tokens.
     template <class Fn> void each_token_edge(uint32_t place, Fn fn) const {
         if (!places_[place].has_token_edges) return;
@@ -109,6 +112,7 @@ class Machine {
     std::vector<uint32_t> rows_;
     std::unordered_multimap<uint64_t, uint32_t> node_ids_, place_ids_;
     std::vector<int8_t> tails_;
+    std::vector<int16_t> byte_of_; // for each class: its byte, -1: it has several
     uint32_t start_ = DEAD;
 
     // Scratch memory for the place that is being computed.

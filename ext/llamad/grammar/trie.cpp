@@ -54,3 +54,16 @@ llamad_trie::llamad_trie(const char *all_bytes, const uint32_t *all_offsets, con
     for (uint32_t at : path) nodes[at].skip = static_cast<uint32_t>(nodes.size());
     nodes.shrink_to_fit();
 }
+
+int32_t llamad_trie::longest(const uint8_t *text, size_t n) const {
+    int32_t token = -1;
+    uint32_t at = 0, end = static_cast<uint32_t>(nodes.size()); // the siblings at one depth
+    for (size_t i = 0; i < n; i++) {
+        while (at < end && nodes[at].byte != text[i]) at = nodes[at].skip;
+        if (at >= end) break;
+        if (nodes[at].token >= 0) token = nodes[at].token;
+        end = nodes[at].skip;
+        at++;
+    }
+    return token;
+}

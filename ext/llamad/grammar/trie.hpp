@@ -1,6 +1,7 @@
 // The vocabulary as a tree of bytes, in the order of a depth-first walk. Made once per model, then only read.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -22,6 +23,9 @@ struct llamad_trie {
     uint32_t depth_max = 0;
 
     llamad_trie(const char *bytes, const uint32_t *offsets, const uint8_t *is_eog, int32_t n_vocab);
+
+    // Returns the longest token that the text begins with, or -1.
+    int32_t longest(const uint8_t *text, size_t n) const;
 
     uint32_t length(int32_t token) const { return offsets[token + 1] - offsets[token]; }
     // Tokens without text, or whose text begins with NUL, never fit a grammar.

@@ -87,6 +87,11 @@ ctypedef struct Slot:
     int32_t draft[DRAFT_MAX]  # a guess at the tokens after next_token (draft_step.pyx)
     int32_t n_guessed        # how many of them a drafter gave; those after them only fill up the batch
     int32_t n_draft          # how many of those are verified in this step
+    int32_t finds_forced     # its task drafts what its grammar forces (drafts/forced_text.pyx)
+    int32_t found[DRAFT_MAX]  # what must follow `sampled`, from the thread that sampled it
+    int32_t n_found
+    int32_t forced[DRAFT_MAX]  # what must follow next_token
+    int32_t n_forced
     int32_t n_drafted        # guessed tokens that were verified for its task
     int32_t n_accepted       # those of them that were right
     int32_t sample_stage     # how far sampling under a grammar has come (slot_sample.pyx)

@@ -8,11 +8,12 @@ from libc.stdlib cimport malloc
 from libc.string cimport memcpy
 
 from llamad.base.system cimport store_int
-from llamad.engine.kv.slots cimport DEFERRAL_WANTED, Slot
+from llamad.engine.kv.slots cimport DEFERRAL_WANTED, DRAFT_MAX, Slot
 from llamad.engine.sampler.logprobs cimport probs_after, probs_before
 from llamad.engine.sampler.sampler cimport sampler_accept, sampler_sample
 from llamad.grammar.grammar cimport (
-    LLAMAD_GRAMMAR_E_LATER, matcher_accept, matcher_allows, matcher_mask, matcher_may_end, matcher_set_allowance,
+    LLAMAD_GRAMMAR_E_LATER, matcher_accept, matcher_allows, matcher_forced, matcher_mask, matcher_may_end,
+    matcher_set_allowance,
 )
 from llamad.protocol.messages cimport SAMPLED_END, SAMPLED_STUCK, SAMPLED_TOO_MUCH
 
@@ -74,10 +75,18 @@ cdef int32_t _take_stages(Slot *slot, void *scratch) noexcept nogil:
     return 0
 
 
+cdef void _find_forced(Slot *slot) noexcept nogil:
+    """Find the text that must follow the last sampled token, for a draft."""
+    slot.n_found = 0
+    if slot.finds_forced and slot.matcher != NULL and slot.sampled >= 0:
+        slot.n_found = matcher_forced(slot.matcher, slot.found, DRAFT_MAX)
+
+
 cdef void slot_sample_rest(Slot *slot, void *scratch) noexcept nogil:
     """Continue where slot_sample() stopped, with all the work that the matcher has left."""
     matcher_set_allowance(slot.matcher, -1)
     _take_stages(slot, scratch)
+    _find_forced(slot)
 
 
 cdef int slot_take_row(Slot *slot, const float *row, int32_t n_vocab) noexcept nogil:
@@ -131,4 +140,5 @@ cdef void slot_sample_draft(Slot *slot, float *rows, int32_t n_vocab, const uint
         slot.n_samples = n
         if n > slot.n_draft or slot.sampled != slot.draft[n - 1] or is_eog[slot.sampled]:
             slot.probs.n_ahead = n
+            _find_forced(slot)
             return
