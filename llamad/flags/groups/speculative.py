@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from llamad.flags.types.declaration import flag, flags_of
-from llamad.flags.types.flag import Flag, Inert, Later, Preset, placeholder
+from llamad.flags.types.flag import Flag, Inert, Preset, placeholder
 from llamad.flags.types.kinds import File, Int, Text
 from llamad.flags.types.speculation import SpecType, SpecTypes
 

@@ -4,7 +4,7 @@ fakes with random logits; the draft model's differ at some places."""
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.drafted_tasks import CHAOS, MEMORIES, SAMPLERS, TASKS, greedy, outcome, play, run
+from support.drafts.drafted_tasks import CHAOS, MEMORIES, SAMPLERS, TASKS, greedy, outcome, play, run
 from support.engine_harness import Harness
 
 from llamad.engine.drafts.draft_model import DraftModel

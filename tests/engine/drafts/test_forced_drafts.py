@@ -2,7 +2,7 @@
 others, with drafters of any quality."""
 
 import pytest
-from support.drafted_tasks import CHAOS, FORCED, run
+from support.drafts.drafted_tasks import CHAOS, FORCED, run
 from support.engine_harness import Harness
 
 from llamad.engine.drafts.spec_types import automatic

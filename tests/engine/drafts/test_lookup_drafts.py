@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.drafted_tasks import CHAOS, TASKS, play
+from support.drafts.drafted_tasks import CHAOS, TASKS, play
 from support.drafts.match_search import ids
 from support.drafts.ngram_cache import Cache, parsed, update, written
 from support.engine_harness import Harness

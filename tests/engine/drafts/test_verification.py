@@ -6,7 +6,7 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.drafted_tasks import CHAOS, MEMORIES, TASKS, greedy, run
+from support.drafts.drafted_tasks import CHAOS, MEMORIES, TASKS, greedy, run
 from support.engine_harness import Harness
 
 from llamad.engine.testing.fake import Fake
