@@ -236,7 +236,8 @@ class Instance:
                 dynamic=dynamic,
                 fixed=static,
             )
-        if not core.draft_with(drafter, -1 if settings.spec_fixed is None else settings.spec_fixed):
+        n_fixed = -1 if settings.spec_fixed is None else settings.spec_fixed
+        if not core.draft_with(drafter, n_fixed, is_named=bool(settings.spec_types)):
             log.warning(
                 "nothing is drafted: this model's memory cannot remove tokens that were drafted wrongly"
             )

@@ -17,7 +17,7 @@ from llamad.engine.drafts.drafts cimport Drafts
 from llamad.engine.drafts.forced_text cimport forced_draft, forced_follow
 from llamad.engine.drafts.widths cimport (
     WIDTHS, Clocks, clocks_clear, clocks_draft, clocks_first_right, clocks_token, clocks_tokens, widths_choose,
-    widths_learn, widths_plain_us, widths_planned,
+    widths_learn, widths_plain_us, widths_planned, widths_try,
 )
 from llamad.engine.events cimport take_token
 from llamad.engine.kv.cells cimport cells_fit
@@ -92,6 +92,18 @@ cdef void _expect(const State *state, int32_t i, double *tokens) noexcept nogil:
         tokens[k] += max(acceptance_tokens(share, n_width), clocks_tokens(&drafts.clocks[i], k))
 
 
+cdef int _is_untried(const State *state, int32_t has_model) noexcept nogil:
+    """Return whether a slot has a draft, or the model would make one, whose task has verified none so far."""
+    cdef const Slot *slot
+    cdef int32_t i
+    for i in range(state.slots.n):
+        slot = &state.slots.items[i]
+        if _decodes(slot) and slot.n_drafted == 0 and (
+                slot.n_guessed or (has_model and state.drafts.model.is_drafting[i])):
+            return 1
+    return 0
+
+
 cdef int32_t _choose(State *state, int32_t n_slots, int32_t n_rows, int32_t n_longest,
                      int32_t has_model) noexcept nogil:
     """Return how many drafted tokens each decoding slot gets; the longest draft is n_longest. With fillers a step
@@ -110,6 +122,9 @@ cdef int32_t _choose(State *state, int32_t n_slots, int32_t n_rows, int32_t n_lo
         draft_us = state.drafts.model.draft_us
         draft_us = draft_us if draft_us else DRAFT_COST_GUESS * widths_plain_us(&state.drafts.widths, n_rows)
     n = widths_choose(&state.drafts.widths, tokens, n_slots, n_rows, n_max + 1, draft_us) - 1
+    if n == 0 and n_max and state.drafts.is_named and _is_untried(state, has_model):
+        widths_try(&state.drafts.widths)
+        return 1
     # A GPU is slow with a new shape, so the shape stays. On a CPU every row costs.
     return n if state.plan.has_device else min(n, n_longest)
 

@@ -63,17 +63,20 @@ class Stream:
         return 1 + min(self.n_right, width - 1)
 
 
-def simulate(machine, text, n_slots, seed=1):
-    """The time of some tokens for each slot, as a share of the time without drafts."""
+def simulate(machine, text, n_slots, seed=1, n_request=0):
+    """The time of some tokens for each slot, as a share of the time without drafts. n_request: every request of so many
+    tokens tries a draft."""
     table, change_us = MACHINES[machine]
     n_tokens = max(1500, 10_000 // n_slots)
     probe = WidthsProbe(n_slots, machine == "gpu")
     streams = [Stream(TEXTS[text], seed + i) for i in range(n_slots)]
     draw = random.Random(seed)
-    now, n_taken, rows, n_same, plain = 1.0, 0, 0, 0, 0.0
+    now, n_taken, rows, n_same, plain, n_tried = 1.0, 0, 0, 0, 0.0, 0
     while streams[0].n < n_tokens:
         probe.learn(int(now), n_taken)
-        width = probe.plan(int(now), 1 + ROWS_MORE // n_slots)
+        tries = bool(n_request) and streams[0].n // n_request >= n_tried
+        width = probe.plan(int(now), 1 + ROWS_MORE // n_slots, tries)
+        n_tried += tries
         n_same = n_same + 1 if rows == n_slots * width else 0
         rows = n_slots * width
         now += cost_of(table, rows) * draw.uniform(0.98, 1.02) + (change_us if n_same < 2 else 0)
@@ -102,3 +105,41 @@ def test_drafting_never_loses_more_than_it_may(machine, text, n_slots):
 )
 def test_drafting_wins_where_drafts_are_right(text, n_slots, most):
     assert simulate("gpu", text, n_slots) < most
+
+
+@pytest.mark.parametrize("machine", list(MACHINES))
+@pytest.mark.parametrize("n_slots", [1, 8])
+def test_requests_that_try_a_draft_lose_little(machine, n_slots):
+    assert simulate(machine, "never right", n_slots, n_request=1000) < 1.035
+
+
+def test_requests_that_try_a_draft_do_not_keep_drafts_from_paying():
+    assert simulate("gpu", "copied", 1, n_request=100) < 0.3
+    assert simulate("gpu", "edited code", 1, n_request=100) < 0.6
+
+
+def test_a_try_is_paid_for_as_long_as_drafts_can_begin():
+    probe, now = WidthsProbe(1, True), 1
+
+    def step(us, tries=False):
+        nonlocal now
+        probe.learn(now, 1)
+        assert probe.plan(now, 8, tries=tries) == 1 + tries
+        now += us
+
+    def try_one():
+        before = probe.credit_us
+        for us, tries in ((4000, True), (4000, False), (4000, False), (1000, False)):
+            step(us, tries)
+        return before - probe.credit_us
+
+    for _ in range(800):
+        step(1000)
+    assert try_one() > 6000
+    for _ in range(50):
+        try_one()
+    assert abs(try_one()) < 200
+    for _ in range(60):
+        probe.token(0, RIGHT, DRAFTS[63])
+    probe.learn(now, 1)
+    assert probe.plan(now, 64) > 1

@@ -24,6 +24,7 @@ ctypedef struct Widths:
     double switch_us         # what a change of the shape costs
     double credit_us         # what drafting may cost beyond what it has won
     int32_t width            # index of the current width
+    int32_t is_try           # the last step had drafts only because a request has to try one
     int32_t n_rows           # rows of the last step
     int32_t n_plain          # rows that it would have had without drafts: one for each slot and filler
     int32_t n_same           # steps in a row that had as many
@@ -35,6 +36,7 @@ cdef void widths_learn(Widths *widths, int64_t now, int32_t n_slots, int32_t n_t
 cdef void widths_planned(Widths *widths, int64_t now, int32_t n_plain, int32_t width) noexcept nogil
 cdef int32_t widths_choose(Widths *widths, const double *tokens, int32_t n_slots, int32_t n_plain,
                            int32_t n_width_max, double draft_us) noexcept nogil
+cdef void widths_try(Widths *widths) noexcept nogil
 cdef double widths_plain_us(const Widths *widths, int32_t n_plain) noexcept nogil
 cdef void clocks_clear(Clocks *clocks) noexcept nogil
 cdef void clocks_token(Clocks *clocks, int32_t token) noexcept nogil

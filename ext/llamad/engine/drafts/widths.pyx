@@ -55,17 +55,25 @@ cdef void _learn_switch(Widths *widths, double step_us, double cost) noexcept no
     widths.switch_us += SWITCH_LEARN_RATE * (min(extra_us, 4 * widths.switch_us + 1) - widths.switch_us)
 
 
+cdef void _charge_try(Widths *widths, double credit_us) noexcept nogil:
+    widths.credit_us = max(credit_us, min(widths.credit_us, 2 * widths.switch_us))
+
+
 cdef void _account(Widths *widths, double step_us, double drafting_us, int32_t n_slots,
                    int32_t n_tokens) noexcept nogil:
     """Compare the step with what its tokens would have taken without drafts."""
-    cdef double plain_us = _cost(widths, widths.n_plain)
+    cdef double plain_us = _cost(widths, widths.n_plain), gain_us
     if plain_us <= 0:
         return
     if widths.n_rows == widths.n_plain:
         widths.credit_us += LOSS_PART * plain_us
     else:
         step_us = min(step_us, drafting_us + STEP_OUTLIER * _cost(widths, widths.n_rows))
-        widths.credit_us += (1 + LOSS_PART) * n_tokens * plain_us / n_slots - step_us
+        gain_us = (1 + LOSS_PART) * n_tokens * plain_us / n_slots - step_us
+        if widths.is_try:
+            _charge_try(widths, widths.credit_us + gain_us)
+        else:
+            widths.credit_us += gain_us
     widths.credit_us = min(widths.credit_us, CREDIT_SWITCHES_MAX * widths.switch_us + CREDIT_STEPS_MAX * plain_us)
 
 
@@ -75,12 +83,14 @@ cdef void widths_learn(Widths *widths, int64_t now, int32_t n_slots, int32_t n_t
     cdef double step_us = <double>(now - widths.t_step_us)
     cdef double cost = widths.cost_us[min(widths.n_rows, <int32_t>WIDTH_ROWS_MAX)]
     if widths.t_step_us == 0 or n_slots == 0:
+        widths.is_try = 0
         return
     if widths.n_same >= widths.n_settling:
         _learn_cost(widths, max(1.0, step_us - drafting_us))
     elif cost > 0:
         _learn_switch(widths, step_us - drafting_us, cost)
     _account(widths, step_us, drafting_us, n_slots, n_tokens)
+    widths.is_try = 0
 
 
 cdef void widths_planned(Widths *widths, int64_t now, int32_t n_plain, int32_t width) noexcept nogil:
@@ -137,6 +147,14 @@ cdef int32_t widths_choose(Widths *widths, const double *tokens, int32_t n_slots
             widths.credit_us -= widths.switch_us
         widths.width = best
     return 1 << widths.width
+
+
+cdef void widths_try(Widths *widths) noexcept nogil:
+    """Note that the next step has drafts although they may not pay, because a request has to try one. The ledger pays
+    for it and for the change back to plain steps, but keeps what drafts that pay need to begin: otherwise many short
+    requests would keep them from it."""
+    widths.is_try = 1
+    _charge_try(widths, widths.credit_us - widths.switch_us)
 
 
 # --- clocks -------------------------------------------------------------------------------------------------------

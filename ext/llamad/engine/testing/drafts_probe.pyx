@@ -13,7 +13,7 @@ from llamad.engine.drafts.ngram_draft cimport NgramTables, ngrams_draft
 from llamad.engine.drafts.ngram_table cimport NgramTable, table_free, table_init, table_learn, table_take, table_release
 from llamad.engine.drafts.widths cimport (
     WIDTHS, Clocks, Widths, clocks_clear, clocks_draft, clocks_token, clocks_tokens, widths_choose, widths_init,
-    widths_learn, widths_planned,
+    widths_learn, widths_planned, widths_try,
 )
 
 LIMITS = {
@@ -248,12 +248,19 @@ cdef class WidthsProbe:
     def learn(self, now_us: int, n_tokens: int) -> None:
         widths_learn(&self.widths, now_us, self.n_slots, n_tokens, 0)
 
-    def plan(self, now_us: int, n_width_max: int) -> int:
-        """Choose the next step's width; the step begins."""
+    @property
+    def credit_us(self) -> float:
+        return self.widths.credit_us
+
+    def plan(self, now_us: int, n_width_max: int, tries: bool = False) -> int:
+        """Choose the next step's width; the step begins. tries: it has a draft in any case."""
         cdef double tokens[WIDTHS]
         cdef int32_t width, k
         for k in range(WIDTHS):
             tokens[k] = sum(clocks_tokens(&self.clocks[i], k) for i in range(self.n_slots))
         width = widths_choose(&self.widths, tokens, self.n_slots, self.n_slots, n_width_max, 0)
+        if width == 1 and tries:
+            widths_try(&self.widths)
+            width = 2
         widths_planned(&self.widths, now_us, self.n_slots, width)
         return width
