@@ -1,7 +1,7 @@
 """Each request of a drafter that the user named verifies a draft if it has one, whether that pays or not."""
 
 import pytest
-from support.drafted_tasks import CHAOS
+from support.drafts.drafted_tasks import CHAOS
 from support.engine_harness import Harness
 
 from llamad.engine.testing.fake import Fake
