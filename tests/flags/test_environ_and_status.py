@@ -101,7 +101,6 @@ def test_given() -> None:
     ("line", "message"),
     [
         ("--mtp", "--mtp needs drafts from heads in the model, which"),
-        ("-lcs x.bin", "-lcs needs lookup caches, which"),
     ],
 )
 def test_a_missing_feature_stops_with_a_sentence(line: str, message: str) -> None:
