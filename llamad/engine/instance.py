@@ -23,7 +23,7 @@ from llamad.engine.fit.bound import MIB, surely_fits
 from llamad.engine.loading import adapters
 from llamad.engine.loading.draft import LoadedDraft, load_draft, vet_draft
 from llamad.engine.loading.memory import cache_ram_bytes, checkpoint_bytes
-from llamad.engine.loading.model import load
+from llamad.engine.loading.model import LoadedModel, load
 from llamad.engine.loading.opening import Loading, vet
 from llamad.engine.loading.thread_pools import restored
 from llamad.engine.loading.threads import compute_threads, sampler_threads
@@ -89,9 +89,11 @@ class Instance:
 
     def prepare(self) -> messages.Ready:
         """Compute once, so that the first request finds warm caches, and a model that cannot compute fails now."""
-        for warning in self.loaded.warnings:
+        models: list[LoadedModel | LoadedDraft] = [self.loaded]
+        models += [self._drafting] if self._drafting is not None else []
+        for warning in (one for model in models for one in model.warnings):
             log.warning("%s", warning)
-        with restored() if self.loaded.pools is not None else nullcontext():
+        with restored() if any(model.pools is not None for model in models) else nullcontext():
             return self._prepare()
 
     def _prepare(self) -> messages.Ready:

@@ -66,6 +66,15 @@ def test_compute_threads_are_where_the_flags_say(tiny, flags, n, cpus):
         assert others  # the main thread and the samplers are not bound
 
 
+@needs_two
+def test_threads_leave_the_cpus_of_the_draft_model_again(tiny):
+    """The same threads compute both models, if they are OpenMP's, and the served one is the last."""
+    flags = ["-md", tiny, "-t", "2", "-td", "2", "-Cd", f"{1 << TWO[1]:x}", "--spec-fixed", "3"]
+    own = re.search(r"Cpus_allowed_list:\t(.*)", Path("/proc/self/status").read_text())
+    with Live(*flags, model=tiny) as server:
+        assert computing(server, 2) == [own[1]] * 2
+
+
 def test_cpus_that_do_not_exist_are_refused(tiny):
     with Live("-c", "512", "--cpu-range", "500-511", model=tiny, ready=False) as server:
         server.wait_line("--cpu-range name none of the CPUs that this process may use")

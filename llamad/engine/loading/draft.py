@@ -6,6 +6,7 @@ served one; only its context differs.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -127,11 +128,14 @@ def vet_draft(settings: ModelSettings) -> None:
 class LoadedDraft:
     """An open draft model with its context. close() frees both; the engine's thread must have ended before."""
 
-    def __init__(self, handle: Any, context: Any, pools: Pools | None, n_vocab: int) -> None:
+    def __init__(
+        self, handle: Any, context: Any, n_vocab: int, pools: Pools | None, warnings: Sequence[str]
+    ) -> None:
         raw = lib.llamad_context_get(context)
         self._handle = handle
         self.context = context
         self.pools = pools
+        self.warnings = warnings  # about its flags that have no effect here
         self.n_vocab = n_vocab  # tokens below this are the same in both models
         self.n_batch: int = lib.llama_n_batch(raw)
         # Without rotary positions there are no more than those that it was trained for.
@@ -224,14 +228,24 @@ def open_draft_context(settings: ModelSettings, handle: Any) -> Any:
     return context
 
 
+def _pools(settings: ModelSettings, draft: ModelSettings) -> tuple[Pools | None, list[str]]:
+    """Return the thread pools of the draft model, and warnings about flags that have no effect. Raises LoadError."""
+    refusals = []
+    if lib.llamad_has_openmp() and (draft.prio, draft.prio_batch) != (settings.prio, settings.prio_batch):
+        refusals.append("--prio-draft has no effect: OpenMP's threads compute both models")
+        draft = msgspec.structs.replace(draft, prio=settings.prio, prio_batch=settings.prio_batch)
+    requested = thread_pools.pools(draft, compute_threads(draft.n_threads))
+    pools, warnings = thread_pools.permitted(requested) if requested is not None else (None, [])
+    return pools, refusals + warnings
+
+
 def load_draft(settings: ModelSettings, served: LoadedModel) -> LoadedDraft | None:
     """Open the draft model of these settings for a served model. Return None if nothing is drafted with one. Raises
     LoadError."""
     draft = draft_settings(settings, served.n_ctx)
     if draft is None or not served.can_generate or not served.can_share:
         return None
-    requested = thread_pools.pools(draft, compute_threads(draft.n_threads))
-    pools, _ = thread_pools.permitted(requested) if requested is not None else (None, [])
+    pools, warnings = _pools(settings, draft)
     handle = open_draft(draft)
     context = None
     try:
@@ -245,4 +259,5 @@ def load_draft(settings: ModelSettings, served: LoadedModel) -> LoadedDraft | No
         raise
     models = (served.handle, handle)
     n_vocab = min(lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(one)) for one in models)
-    return LoadedDraft(handle, context, pools, n_vocab)
+    warnings = [one for one in warnings if one not in served.warnings]
+    return LoadedDraft(handle, context, n_vocab, pools, warnings)

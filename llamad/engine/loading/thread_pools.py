@@ -62,9 +62,12 @@ def pools(settings: ModelSettings, n_threads: int) -> Pools | None:
     def other(value: int | None, default: int) -> int:
         return default if value is None else value
 
+    cpus = _cpus(settings.cpu_mask, settings.cpu_range, "--cpu-mask and --cpu-range")
+    if not cpus and _places_draft(settings):
+        cpus = tuple(sorted(os.sched_getaffinity(0)))
     decode = Pool(
         n_threads,
-        _cpus(settings.cpu_mask, settings.cpu_range, "--cpu-mask and --cpu-range"),
+        cpus,
         bool(settings.cpu_strict),
         settings.prio,
         settings.poll,
@@ -78,6 +81,14 @@ def pools(settings: ModelSettings, n_threads: int) -> Pools | None:
         other(settings.poll_batch, settings.poll),
     )
     return None if decode.is_plain and batch.is_plain else Pools(decode, batch)
+
+
+def _places_draft(settings: ModelSettings) -> bool:
+    """Return whether threads of the draft model have CPUs of their own. OpenMP's threads compute both models, and stay
+    where they were placed last."""
+    decode = settings.cpu_mask_draft or settings.cpu_range_draft
+    batch = settings.cpu_mask_batch_draft or settings.cpu_range_batch_draft
+    return bool(decode or batch)
 
 
 def _cpus(mask: tuple[int, ...], span: tuple[int, ...], flags: str) -> tuple[int, ...]:

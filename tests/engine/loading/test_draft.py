@@ -213,3 +213,11 @@ def test_its_own_flags():
 @pytest.mark.parametrize("flags", [(), ("-md", "d", "--llama-api-only"), ("-md", "d", "-gan", "2")])
 def test_without_a_draft_model_there_are_no_settings_of_it(flags):
     assert draft_settings(settings("m", *flags), 64) is None
+
+
+@pytest.mark.skipif(not lib.llamad_has_openmp(), reason="each model has threads of its own")
+def test_threads_that_both_models_have_cannot_have_two_priorities(served, whole):
+    draft = opened(served, whole, whole, "--prio-draft", "-1")
+    assert draft.warnings == ["--prio-draft has no effect: OpenMP's threads compute both models"]
+    assert draft.pools is None
+    draft.close()
