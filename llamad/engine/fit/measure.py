@@ -133,38 +133,40 @@ def projector_usage(settings: ModelSettings) -> Usage:
     return _read(uses, n, "projector")
 
 
-def _as_draft(use: Use) -> Use:
-    return Use(draft=use.total)
-
-
-class _DraftMeasurer:
-    """Measures the draft model, once for each context and placement."""
+class DraftMeasurer:
+    """Measures the draft model. Like the served one it stays open between two measurements that place it alike."""
 
     def __init__(self) -> None:
-        self._usages: dict[tuple[int, int, bool | None], Usage] = {}
+        self._handle: Any = None
+        self._placement: tuple[Any, ...] = ()
 
     def usage(self, settings: ModelSettings, served: Any) -> Usage:
         """Return the memory that the draft model for a served model would take. Raises LoadError."""
-        n_ctx = settings.n_ctx or lib.llama_model_n_ctx_train(served)
-        draft = draft_settings(settings, n_ctx)
+        draft = draft_settings(settings, settings.n_ctx or lib.llama_model_n_ctx_train(served))
         if draft is None or lib.llama_model_is_recurrent(served) or lib.llama_model_is_hybrid(served):
             return Usage({}, Use())
-        key = (n_ctx, draft.n_ubatch, draft.inputs_on_device)
-        if key not in self._usages:
-            self._usages[key] = self._measured(draft, served)
-        return self._usages[key]
-
-    def _measured(self, draft: ModelSettings, served: Any) -> Usage:
-        handle = open_draft(draft, is_survey=True)
+        self._open(draft, served)
+        context = open_draft_context(draft, self._handle)
         try:
-            check_vocabulary(draft, served, handle)
-            context = open_draft_context(draft, handle)
             usage = context_usage(context)
-            lib.llamad_context_close(context)
         finally:
-            lib.llamad_model_close(handle)
-        devices = {name: _as_draft(use) for name, use in usage.devices.items()}
-        return Usage(devices, _as_draft(usage.host))
+            lib.llamad_context_close(context)
+        devices = {name: Use(draft=use.total) for name, use in usage.devices.items()}
+        return Usage(devices, Use(draft=usage.host.total))
+
+    def _open(self, draft: ModelSettings, served: Any) -> None:
+        placement = draft.tensor_split, draft.inputs_on_device
+        if self._handle is not None and placement == self._placement:
+            return
+        self.close()
+        self._handle = open_draft(draft, is_survey=True)
+        check_vocabulary(draft, served, self._handle)
+        self._placement = placement
+
+    def close(self) -> None:
+        if self._handle is not None:
+            lib.llamad_model_close(self._handle)
+            self._handle = None
 
 
 def tensor_bytes(tensor: Tensor) -> int:
@@ -195,7 +197,7 @@ class Measurer:
         self._placement: tuple[Any, ...] = ()
         self._loading = Loading()
         self._loading.is_vetted = True  # the caller has checked the file
-        self._draft = _DraftMeasurer()
+        self._draft = DraftMeasurer()
         self._beside: Usage | None = None  # the projector's memory, which does not depend on the choice
         self._open(settings)
 
@@ -203,14 +205,18 @@ class Measurer:
         placement = tuple(getattr(settings, name) for name in PLACEMENT)
         if self._handle is not None and placement == self._placement:
             return
-        self.close()
+        self._close_model()
         self._handle = open_model(settings, self._n_threads, self._loading, is_survey=True)
         self._placement = placement
 
-    def close(self) -> None:
+    def _close_model(self) -> None:
         if self._handle is not None:
             lib.llamad_model_close(self._handle)
             self._handle = None
+
+    def close(self) -> None:
+        self._close_model()
+        self._draft.close()
 
     def shape(self) -> Shape:
         return Shape(
