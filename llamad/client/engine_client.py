@@ -364,9 +364,8 @@ class EngineClient:
     def _on_events(self) -> int:
         """Dispatch the engine's events to their tasks. Return the number of events."""
         n_events = self._take_events()
-        if n_events and self._loop is not None:
-            # Transports write at once or at the end of this iteration of the loop; this callback runs after both.
-            self._loop.call_soon(self._on_written)
+        if n_events:
+            self._on_written()  # transports write at once, unless a client reads too slowly
         return n_events
 
     def _take_events(self) -> int:
