@@ -8,6 +8,7 @@ class TextEvent:
     probs: list[tuple[float, list[tuple[int, float]]]]
     n_drafted: int
     n_accepted: int
+    is_followed: bool
     def __init__(
         self,
         tokens: list[int],

@@ -167,6 +167,9 @@ cdef class Port:
         cdef int32_t n_left = POLL_MAX
         cdef int64_t t_wake
         cdef void *payload
+        cdef Text text = None  # the last event of a task, if it is a text
+        cdef uint64_t text_id = 0
+        cdef tuple event
         out = []
         wake_clear(self.channel.event_fd)
         with nogil:
@@ -176,7 +179,13 @@ cdef class Port:
         payload = ring_peek(&self.channel.events, &kind, &n)
         while payload != NULL:
             copy_once(self.record, payload, n)
-            out.append(_event(kind, self.record, n, self.channel.n_slots))
+            event = _event(kind, self.record, n, self.channel.n_slots)
+            if text is not None and kind == EVENT_TEXT and event[1] == text_id:
+                text.is_followed = True
+            if kind != EVENT_STEP:
+                text = event[2] if kind == EVENT_TEXT else None
+                text_id = event[1]
+            out.append(event)
             ring_release(&self.channel.events)
             n_left -= 1
             if n_left == 0:

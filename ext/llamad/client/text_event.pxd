@@ -11,3 +11,4 @@ cdef class TextEvent:
     cdef readonly list probs
     cdef readonly int64_t n_drafted
     cdef readonly int64_t n_accepted
+    cdef readonly bint is_followed

@@ -1,6 +1,7 @@
 """What llama-server's streams may have beside the text, in every dialect: progress of the prompt, timings, pings."""
 
 import json
+import time
 
 import pytest
 from support.fake_daemon import Faked
@@ -67,3 +68,27 @@ def test_a_request_has_its_own_pings():
         body = {"prompt": "x", "n_predict": 1, "stream": True}
         assert b": ping" in server.client.post("/completion", {**body, "sse_ping_interval": 1}).body
         assert b": ping" not in server.client.post("/completion", body).body
+
+
+def test_texts_that_are_read_together_are_written_together():
+    """The event loop is late, so it finds many tokens of the stream at once."""
+    script = b"abcdefghijklmnopqrstuvwxyz"
+    with Faked(Fake(script=script, decode_us=5000)) as server:
+        stream = server.client.open_stream({"prompt": "x", "n_predict": len(script)})
+        head, data = b"", b""
+        while b"data: " not in head:
+            head += stream.recv(65536)
+        server.loop.call_soon_threadsafe(time.sleep, 0.1)
+        data = head.partition(b"\r\n\r\n")[2]
+        while not data.endswith(b"0\r\n\r\n"):
+            data += stream.recv(65536)
+        stream.close()
+    chunks = []
+    while data:
+        size, _, data = data.partition(b"\r\n")
+        chunks.append(data[: int(size, 16)])
+        data = data[int(size, 16) + 2 :]
+    assert max(chunk.count(b"data: ") for chunk in chunks) > 5
+    lines = [line for line in b"".join(chunks).decode().split("\n\n") if line.startswith("data: {")]
+    texts = [json.loads(line.removeprefix("data: "))["content"] for line in lines]
+    assert texts[: len(script)] == [chr(c) for c in script]

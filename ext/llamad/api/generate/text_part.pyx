@@ -1,4 +1,5 @@
 # Passes a piece of text from the engine's event to the client's connection; this runs for every token of every stream.
+# If the engine's events hold several texts of a stream, as with drafts, they are written with one system call.
 # Runs on the event loop. The endpoint decides what its events look like; stream_event writes them.
 from libc.stdint cimport int64_t
 
@@ -19,11 +20,24 @@ cdef class TextPart:
     cdef public int64_t t_last_us
     cdef public TextFrame frame
     cdef public list held
+    cdef bytes _unwritten           # events whose text is followed by another one; None: nothing
+
+    cdef _write(self, bytes event):
+        cdef object job = self.job
+        cdef Exchange exchange = job.exchange
+        if self._unwritten is not None:
+            event = self._unwritten + event
+            self._unwritten = None
+        if exchange.closed or not exchange._begun:
+            job.write(event)
+            return
+        job.t_written = monotonic()
+        exchange.write(event)
 
     def on_text(self, TextEvent text):
         cdef object job = self.job, metrics = job.served.metrics
         cdef bytes event
-        cdef Exchange exchange
+        cdef bint is_followed = text.is_followed
         cdef Histogram seconds
         cdef int64_t n_new
         if self.n_decoded == 0:
@@ -40,15 +54,14 @@ cdef class TextPart:
         self.t_last_us = text.t_us
         if self.held or not text.data:
             text = self.hold(text)
-            if text is None:
-                return
-        if self.frame is None or text.probs:
-            self.on_piece(text)
+        if text is None or self.frame is None or text.probs:
+            if self._unwritten is not None:
+                self._write(b"")
+            if text is not None:
+                self.on_piece(text)
             return
         event = self.frame.of_bytes(text.data, text.tokens)
-        exchange = job.exchange
-        if exchange.closed or not exchange._begun:
-            job.write(event)
-            return
-        job.t_written = monotonic()
-        exchange.write(event)
+        if is_followed:
+            self._unwritten = event if self._unwritten is None else self._unwritten + event
+        else:
+            self._write(event)
