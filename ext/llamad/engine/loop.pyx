@@ -26,6 +26,7 @@ from llamad.engine.scheduler.adapter_turns cimport turns_choose
 from llamad.engine.scheduler.batch cimport batch_fill, batch_learn, batch_part
 from llamad.engine.scheduler.fillers cimport fillers_remove
 from llamad.engine.scheduler.padding cimport padding_remove
+from llamad.engine.scheduler.plan cimport Plan
 from llamad.engine.slot_actions cimport actions_add, actions_drop, actions_drop_all, actions_run
 from llamad.engine.state.engine_state cimport State
 from llamad.engine.suspension cimport suspension_run
@@ -210,6 +211,12 @@ cdef int _can_wake_later(const State *state) noexcept nogil:
             and not load_int(&state.channel.head.is_gathering))
 
 
+cdef int _is_launched_soon(const Plan *plan) noexcept nogil:
+    """Return whether the step only decodes: prompts, media and other adapters take longer before a GPU computes."""
+    return (plan.n_decoding > 0 and plan.n_prefill_tokens == 0 and plan.media_slot == NULL
+            and not plan.turns.is_new)
+
+
 cdef int _timeout_ms(const State *state, int64_t now) noexcept nogil:
     """Return the time until the next deadline or the next prefix to save; -1: no limit."""
     cdef int64_t first = 0
@@ -312,7 +319,7 @@ cdef void engine_run(State *state) noexcept nogil:
         batch_fill(&state.plan, &state.slots)
         state.plan.plan_us = now_us() - now
         state.stats.plan_us += state.plan.plan_us
-        is_waking_later = is_waking_later and state.plan.n_decoding > 0 and state.plan.n_prefill_tokens == 0
+        is_waking_later = is_waking_later and _is_launched_soon(&state.plan)
         if not is_waking_later:
             _wake(state)  # tasks that were admitted or dropped should not wait for the decode
         if state.plan.batch.n_tokens > 0 or state.plan.media_slot != NULL:
