@@ -96,6 +96,7 @@ struct llama_context_params {
     uint32_t n_batch;
     uint32_t n_ubatch;
     uint32_t n_seq_max;
+    uint32_t n_rs_seq;
     uint32_t n_outputs_max;
     int32_t n_threads;
     int32_t n_threads_batch;
@@ -138,6 +139,7 @@ uint32_t llama_n_ctx(const struct llama_context *ctx);
 uint32_t llama_n_ctx_seq(const struct llama_context *ctx);
 uint32_t llama_n_batch(const struct llama_context *ctx);
 uint32_t llama_n_ubatch(const struct llama_context *ctx);
+uint32_t llama_n_rs_seq(const struct llama_context *ctx);
 uint32_t llama_n_seq_max(const struct llama_context *ctx);
 
 const struct llama_vocab *llama_model_get_vocab(const struct llama_model *model);

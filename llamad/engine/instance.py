@@ -239,7 +239,7 @@ class Instance:
                 fixed=static,
             )
         n_fixed = -1 if settings.spec_fixed is None else settings.spec_fixed
-        if not core.draft_with(drafter, n_fixed, is_named=bool(settings.spec_types)):
+        if not core.draft_with(drafter, n_fixed, self.loaded.n_rollback, is_named=bool(settings.spec_types)):
             log.warning(
                 "nothing is drafted: this model's memory cannot remove tokens that were drafted wrongly"
             )

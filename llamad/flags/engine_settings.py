@@ -15,12 +15,13 @@ if TYPE_CHECKING:
     from llamad.flags.settings import ModelSettings
 
 FRONT_ONLY = ("options", "given")  # the defaults of requests
+PROPERTIES = ("wants_drafts", "wants_vectors")  # computed from other settings
 
 
 def pack(settings: ModelSettings) -> bytes:
     """Return the settings as bytes for unpack()."""
     names = [name for name in settings.__struct_fields__ if name not in FRONT_ONLY]
-    return pickle.dumps({name: getattr(settings, name) for name in (*names, "wants_vectors")})
+    return pickle.dumps({name: getattr(settings, name) for name in (*names, *PROPERTIES)})
 
 
 def unpack(data: bytes) -> ModelSettings:

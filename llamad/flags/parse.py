@@ -375,7 +375,7 @@ def _check_together(settings: Settings) -> None:
         raise FlagError(
             f"--grp-attn-w {model.grp_attn_w} must be a multiple of --grp-attn-n {model.grp_attn_n}"
         )
-    if model.spec_fixed is not None and model.spec == "off" and not model.spec_types:
+    if model.spec_fixed is not None and not model.wants_drafts:
         raise FlagError("--spec-fixed needs drafts: add --spec auto, --spec-type or --spec-default")
     if MODEL_TYPE in model.spec_types and model.model_draft is None and model.hf_repo_draft is None:
         raise FlagError(f"--spec-type {MODEL_TYPE} needs a draft model: name one with -md or -hfd")

@@ -95,6 +95,11 @@ class ModelSettings(
         return any(one is not None for one in files)
 
     @property
+    def wants_drafts(self) -> bool:
+        """Whether the next tokens are drafted."""
+        return self.spec != "off" or bool(self.spec_types)
+
+    @property
     def wants_vectors(self) -> bool:
         """Whether any endpoint computes embeddings or scores."""
         return self.embeddings or self.reranking

@@ -19,6 +19,7 @@ from support.live_daemon import Live
 from support.models.tiny_adapters import write_lora
 from support.models.tiny_kv_models import (
     BOS,
+    DELTA_NET,
     FIRST_BYTE,
     HYBRID_WINDOW,
     KINDS,
@@ -37,7 +38,7 @@ SECONDS = float(os.environ.get("LLAMAD_SOAK_SECONDS", "300"))
 SEED = int(os.environ.get("LLAMAD_LOAD_SEED", "1"))
 N_ASKS = 40
 N_ROUNDS = 3  # in a soak, of the asks of one load
-ALL = (*KINDS, SINKS, HYBRID_WINDOW)
+ALL = (*KINDS, SINKS, HYBRID_WINDOW, DELTA_NET)
 # Four windows of gpt-oss and a step of 16 tokens are 256 cells, to which llama.cpp pads: no cell is to spare.
 WINDOWS = {"gemma3": 40, SINKS: 60, HYBRID_WINDOW: 30}
 ADAPTED = {"mamba": ("blk.0.ssm_in.weight", "blk.1.ssm_out.weight")}
@@ -49,7 +50,7 @@ DRAFTS = {
     "fixed drafts": ("--spec", "auto", "--spec-fixed", "7"),
 }
 # Their memories cannot remove what was drafted wrongly.
-NO_DRAFTS = ("mamba", "jamba", HYBRID_WINDOW)
+NO_DRAFTS = ("mamba", "jamba")
 # So that rounding, which depends on the shapes of the batches, changes no token.
 EXACT = ("-ctk", "f32", "-ctv", "f32")
 
@@ -90,6 +91,9 @@ SMALL_STEPS = ("-b", "64", "-ub", "16")
 def small_cells(kind: str) -> Iterator[Cell]:
     """Without -np four slots share the cache."""
     yield Cell(kind, "crowded", 256, ("-c", "256"))
+    if kind == DELTA_NET:  # it is interesting with drafts
+        yield Cell(kind, "streams", 256, ("-np", "4", "-c", "1024"))
+        return
     yield Cell(kind, "unified, small steps", 512, ("-np", "4", "--kv-unified", "-c", "512", *SMALL_STEPS))
     if kind == HYBRID_WINDOW:
         return  # the others have all of its parts

@@ -12,14 +12,15 @@ from llamad.flags.parse import parse
 FLAGS = ["-m", "x.gguf", "-c", "4096", "--lora", "a=b.gguf", "-ot", "exps=CPU", "--override-kv", "a=int:1"]
 
 
-@pytest.mark.parametrize("more", [[], ["--embeddings"]])
+@pytest.mark.parametrize("more", [[], ["--embeddings"], ["--spec", "auto"]])
 def test_an_engine_gets_the_values_of_its_model(more):
     settings = parse([*FLAGS, *more], {}).settings.model
     received = engine_settings.unpack(engine_settings.pack(settings))
     for name in settings.__struct_fields__:
         if name not in engine_settings.FRONT_ONLY:
             assert getattr(received, name) == getattr(settings, name), name
-    assert received.wants_vectors == settings.wants_vectors
+    for name in engine_settings.PROPERTIES:
+        assert getattr(received, name) == getattr(settings, name), name
     assert msgspec.structs.replace(received, n_ctx=512).n_ctx == 512
 
 

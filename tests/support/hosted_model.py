@@ -68,7 +68,7 @@ class Hosted:
             self.log.drain()
         core = self.instance.core
         assert core is not None
-        assert drafter is None or core.draft_with(drafter, n_fixed)
+        assert drafter is None or core.draft_with(drafter, n_fixed, self.instance.loaded.n_rollback)
         trace = StepTrace(settings.step_trace) if settings.step_trace else None
         self.engine = EngineClient(n_slots=settings.n_parallel, queue_max=settings.queue_max, trace=trace)
         self.vocab = self.instance.loaded.vocab

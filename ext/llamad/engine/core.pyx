@@ -199,13 +199,15 @@ cdef class Core:
             n += self.state.slots.items[i].state == SLOT_IDLE
         return n
 
-    def draft_with(self, drafter: Drafter | None, n_fixed: int, *, is_named: bool = False) -> bool:
+    def draft_with(self, drafter: Drafter | None, n_fixed: int, n_rollback: int = 0, *, is_named: bool = False) -> bool:
         """Let a drafter guess the next tokens; None: there is only a draft model. Every step verifies n_fixed of them;
-        -1: as many as pay, and if is_named, at least one in each task that has a draft. Call only before run(). Return
-        False if this memory could not remove again what was drafted wrongly."""
+        -1: as many as pay, and if is_named, at least one in each task that has a draft. A memory that cannot be truncated
+        can remove the last n_rollback tokens. Call only before run(). Return False if this memory could not remove again
+        what was drafted wrongly."""
         cdef State *state = &self.state
-        if not state.slots.can_share or state.slots.group_n > 1:
+        if not state.slots.can_share and n_rollback == 0 or state.slots.group_n > 1:
             return False
+        state.drafts.n_rollback = n_rollback
         state.drafts.n_fixed = n_fixed
         state.drafts.is_named = is_named
         if drafter is not None:

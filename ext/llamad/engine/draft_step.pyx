@@ -5,6 +5,10 @@
 # numbers are those of single steps. What was drafted wrongly is removed again before anything else happens, so between
 # two steps a sequence holds exactly the tokens of its slot.
 #
+# A recurrent state cannot be truncated, but llama.cpp can keep the states after each of a step's last tokens. One of
+# these is chosen, and becomes the sequence's at its next decode. That is right only for tokens of the last decode, and
+# only once, so nothing else may remove tokens of such a memory.
+#
 # All decoding slots have drafts of the same length, filled up with tokens that nobody looks at: if each slot has its own
 # stream, llama.cpp would make several graphs of different lengths.
 from libc.stdint cimport int32_t, int64_t, uint64_t
@@ -41,9 +45,12 @@ cdef int _can_draft(const Slot *slot) noexcept nogil:
 
 
 cdef int32_t _n_draft_max(const State *state, int32_t n_slots) noexcept nogil:
-    """Return how many drafted tokens each of the slots has room for. Fillers have as many as those that decode."""
+    """Return how many drafted tokens each of the slots has room for, and can be removed from it again. Fillers have as
+    many as those that decode."""
     cdef const Slot *slot
     cdef int32_t i, n = min(<int32_t>DRAFT_MAX, min(state.plan.rows_max, state.plan.ubatch) // n_slots - 1)
+    if state.drafts.n_rollback:
+        n = min(n, state.drafts.n_rollback)
     for i in range(state.slots.n):
         slot = &state.slots.items[i]
         if _decodes(slot):
@@ -261,6 +268,7 @@ cdef void draft_step_take(State *state, Slot *slot, int64_t now) noexcept nogil:
         slot_advance(slot, 1)  # the row of the deferred token was that of a drafted one
     if slot.n_pos < pos_end:
         state.table.seq_rm(state.ctx, slot.id, slot.n_pos, -1)
+        slot.is_rolled_back = state.drafts.n_rollback != 0
 
 
 cdef void draft_step_take_deferred(State *state, int64_t now) noexcept nogil:

@@ -116,7 +116,8 @@ def _context_bound(settings: ModelSettings, keys: dict[str, int]) -> int:
     )
     n_cells = memory.context_cells(settings, n_ctx_train)
     cache = n_cells * n_layers * memory.layer_bytes(settings, max(n_k, 1), max(n_v, 1))
-    states = settings.n_parallel * n_layers * n_embd * STATE_BYTES
+    n_states = settings.n_parallel * (1 + memory.n_rollback(settings, settings.n_batch))
+    states = n_states * n_layers * n_embd * STATE_BYTES
     n_ubatch = max(memory.ubatch(settings), memory.UBATCH_DEVICE if settings.n_ubatch < 0 else 0)
     if settings.wants_vectors:
         n_ubatch = max(n_ubatch, min(settings.n_batch, n_ctx_train))

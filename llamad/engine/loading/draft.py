@@ -243,7 +243,7 @@ def load_draft(settings: ModelSettings, served: LoadedModel) -> LoadedDraft | No
     """Open the draft model of these settings for a served model. Return None if nothing is drafted with one. Raises
     LoadError."""
     draft = draft_settings(settings, served.n_ctx)
-    if draft is None or not served.can_generate or not served.can_share:
+    if draft is None or not served.can_generate or not (served.can_share or served.n_rollback):
         return None
     pools, warnings = _pools(settings, draft)
     handle = open_draft(draft)

@@ -23,6 +23,9 @@ UBATCH = 512
 UBATCH_DEVICE = 1024
 # The most prompt tokens of a step that may have logits: PROMPT_OUTPUTS_MAX of engine/scheduler/plan.pxd.
 PROMPT_OUTPUTS = 64
+# Tokens that a recurrent memory can remove again if they were drafted wrongly. For each of them, llama.cpp keeps one
+# more state of every slot, which may be 100 MB large; with 3, a step can still give 4 tokens.
+ROLLBACK_TOKENS = 3
 # The bytes that must stay free on a GPU for a larger batch than UBATCH, because llama.cpp also allocates while it runs.
 SPARE_BYTES = 2 << 30
 # The limit on context checkpoints with --cache-ram 0.
@@ -84,6 +87,15 @@ def n_outputs(settings: ModelSettings) -> int:
     """Return how many rows of logits a step may have, for which llama.cpp keeps memory: one for each slot, and those of
     prompts whose probabilities are requested."""
     return min(settings.n_batch, settings.n_parallel + PROMPT_OUTPUTS)
+
+
+def n_rollback(settings: ModelSettings, n_ubatch: int) -> int:
+    """Return how many of a slot's last tokens a recurrent memory should be able to remove again. llama.cpp ignores it
+    for other memories, and for recurrent ones that cannot do that."""
+    if not settings.wants_drafts or settings.llama_api_only or settings.grp_attn_n > 1:
+        return 0
+    n = ROLLBACK_TOKENS if settings.spec_fixed is None else settings.spec_fixed
+    return max(0, min(n, n_ubatch - 2))  # it aborts if a ubatch is not larger than those tokens and one more
 
 
 def device_ubatch(settings: ModelSettings, handle: Any, n_unloaded: int = 0) -> int:

@@ -61,7 +61,7 @@ class LoadedModel:
             assert vectors is not None
             self.n_ctx = self.n_ctx_slot = self.n_batch = self.n_ubatch = vectors.info.n_text_max
             self.can_share, self.needs_checkpoints = False, False
-            self.n_swa = self.n_cells = self.n_window = 0
+            self.n_swa = self.n_cells = self.n_window = self.n_rollback = 0
         else:
             raw = lib.llamad_context_get(context)
             self.n_ctx = lib.llama_n_ctx(raw)
@@ -75,6 +75,8 @@ class LoadedModel:
             self.n_ubatch = lib.llama_n_ubatch(raw)
             # A state that cannot be truncated to a prefix cannot be shared with another sequence either.
             self.can_share = not (lib.llama_model_is_recurrent(handle) or lib.llama_model_is_hybrid(handle))
+            # Of a memory that cannot be truncated, so many of a slot's last tokens can be removed.
+            self.n_rollback = lib.llama_n_rs_seq(raw)
             # Set even with --swa-full, because a restored state has only the window.
             self.n_swa = lib.llama_model_n_swa(handle)
             is_short = self.n_swa > 0 and not settings.swa_full
@@ -291,9 +293,11 @@ def _open_context(settings: ModelSettings, handle: Any, n_threads: int, is_surve
         n_unloaded = lib.llama_model_size(handle) if is_survey else 0
         params.n_ubatch = memory.device_ubatch(settings, handle, n_unloaded)
     params.n_outputs_max = memory.n_outputs(settings)
+    params.n_rs_seq = memory.n_rollback(settings, params.n_ubatch)
     context = lib.llamad_context_open(handle, params)
     if context == ffi.NULL and params.n_ubatch > memory.ubatch(settings):
         params.n_ubatch = memory.ubatch(settings)
+        params.n_rs_seq = memory.n_rollback(settings, params.n_ubatch)
         context = lib.llamad_context_open(handle, params)
     if context == ffi.NULL:
         raise LoadError(

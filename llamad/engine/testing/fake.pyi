@@ -39,6 +39,7 @@ class Fake:
         hybrid: bool = False,
         chaos: int = 0,
         astray: float = 0.0,
+        n_rollback: int = 0,
     ) -> None: ...
     def block(self, is_blocked: bool) -> None: ...
     @property

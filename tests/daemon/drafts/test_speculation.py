@@ -94,6 +94,29 @@ def test_wide_drafts_of_streams_that_decode_together(tmp_path):
     assert sum(one["timings"].get("draft_n", 0) for one in drafted) > 100
 
 
+@pytest.mark.parametrize("kind", ["lfm2", "qwen35"])
+@pytest.mark.parametrize(
+    ("flags", "can_draft"),
+    [
+        (("--spec-fixed", "2"), True),
+        (("--spec-fixed", "63", "-b", "16", "-ub", "16"), True),
+        (("--spec-fixed", "63", "-ub", "2"), False),
+    ],
+    ids=str,
+)
+def test_hybrid_models_whose_states_llama_cpp_can_take_back(tmp_path, kind, flags, can_draft):
+    """llama.cpp would abort if the tokens that it can take back were not fewer than those of a ubatch."""
+    model = write_model(tmp_path / "model.gguf", kind, np.float32)
+    options = GREEDY | {"n_predict": 64, "return_tokens": True, "ignore_eos": True}
+    plain, drafted = ("-np", "1", "-c", "512"), ("--spec", "auto", *flags)
+    answers = []
+    for more in ((), drafted):
+        with Live(*plain, *more, model=model) as server:
+            answers.append(server.client.complete("abcabcabcabcabc", **options))
+    assert answers[0]["tokens"] == answers[1]["tokens"]
+    assert ("draft_n" in answers[1]["timings"]) is can_draft
+
+
 def test_a_request_limits_its_drafts(drafting):
     free = drafting.complete(COPY, **GREEDY)
     for limit in ({"speculative.n_max": 1}, {"speculative.n_min": 20}):

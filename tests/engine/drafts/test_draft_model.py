@@ -4,7 +4,17 @@ fakes with random logits; the draft model's differ at some places."""
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.drafts.drafted_tasks import CHAOS, MEMORIES, SAMPLERS, TASKS, greedy, outcome, play, run
+from support.drafts.drafted_tasks import (
+    CHAOS,
+    MEMORIES,
+    SAMPLERS,
+    TASKS,
+    greedy,
+    memory_options,
+    outcome,
+    play,
+    run,
+)
 from support.engine_harness import Harness
 
 from llamad.engine.drafts.draft_model import DraftModel
@@ -20,13 +30,12 @@ class Pair:
     ):
         kind = {"n_ctx": n_ctx, "n_batch": 128, "n_seqs": n_slots, "chaos": CHAOS, **MEMORIES[memory]}
         self.target = Fake(**kind)
-        kind.pop("n_swa", None)
+        n_rollback = kind.get("n_rollback", 0)
+        for name in ("n_swa", "recurrent", "hybrid", "n_rollback"):
+            kind.pop(name, None)
         self.draft = Fake(**kind, astray=astray)
-        cells = {"n_cells": kind.get("n_cells", 0), "n_swa": MEMORIES[memory].get("n_swa", 0)}
-        if cells["n_swa"]:
-            cells["n_window"] = -(-(cells["n_swa"] * n_slots + 128) // 256) * 256
         given = {"n_slots": n_slots, "n_ctx": n_ctx, "n_batch": 128, "cache_bytes": 1 << 20}
-        self.h = Harness(self.target, **{**given, **cells, **options})
+        self.h = Harness(self.target, **(given | memory_options(memory, n_slots) | options))
         self.drafter = None if text is None else FakeDrafter(self.target.ctx, share=text, seed=3)
         self.model = DraftModel(
             self.draft.ctx,
@@ -38,7 +47,7 @@ class Pair:
             n_min=0,
             p_min=0.0,
         )
-        assert self.h.core.draft_with(self.drafter, n_fixed)
+        assert self.h.core.draft_with(self.drafter, n_fixed, n_rollback)
         self.h.core.draft_model(self.model)
 
     def run(self, tasks):

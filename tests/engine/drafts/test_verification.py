@@ -2,11 +2,12 @@
 tokens, probabilities and end that it has without drafts, whatever its samplers, grammar, limits and neighbours."""
 
 import random
+import struct
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.drafts.drafted_tasks import CHAOS, MEMORIES, TASKS, greedy, run
+from support.drafts.drafted_tasks import CHAOS, MEMORIES, TASKS, greedy, memory_options, run
 from support.engine_harness import Harness
 
 from llamad.engine.testing.fake import Fake
@@ -73,6 +74,21 @@ def test_recurrent_memories_do_not_draft():
         task = h.submit(n_predict=20)
         h.wait(task)
     assert drafter.n_asked == 0
+
+
+@pytest.mark.parametrize("memory", ["recurrent", "hybrid"])
+def test_a_state_that_is_rolled_back_is_not_copied(memory):
+    """llama.cpp takes tokens back at the next decode only, and a copy would still have them. The fake counts that."""
+    fake = Fake(n_ctx=256, n_batch=128, n_seqs=2, chaos=CHAOS, **MEMORIES[memory])
+    h = Harness(fake, n_slots=2, n_ctx=256, n_batch=128, **memory_options(memory, 2))
+    assert h.core.draft_with(FakeDrafter(fake.ctx, share=0.3), 7, 7)
+    with h:
+        for i in range(8):
+            first = h.submit(b"p%d" % i, n_predict=20, id_slot=0, group=1 + i)
+            h.wait(first)
+            tokens = [*h.core.slot_tokens(0), h.tokens(first)[-1]]
+            packed = struct.pack(f"<{len(tokens)}i", *tokens)
+            h.wait(h.submit(ids=packed, n_predict=5, id_slot=1, group=1 + i))
 
 
 def test_a_decode_without_room_for_drafts_is_repeated_without_them():

@@ -13,7 +13,7 @@ import pytest
 from support.live_daemon import model_path
 from support.models import bert_reference, bert_weights
 from support.models.tiny_adapters import write_lora
-from support.models.tiny_kv_models import HYBRID_WINDOW, KINDS, N_EMBD, SINKS, write_model
+from support.models.tiny_kv_models import DELTA_NET, HYBRID_WINDOW, KINDS, N_EMBD, SINKS, write_model
 from support.models.tiny_projectors import write_projector
 
 from llamad._llama import ffi, lib
@@ -66,6 +66,18 @@ def check(model: str | Path, *flags: str) -> dict[str, int]:
 def test_models_of_every_kind_of_memory(kind, tmp_path):
     estimate = check(write_model(tmp_path / "model.gguf", kind), "-c", "2048")
     assert min(estimate["weights"], estimate["cache"], estimate["compute"]) > 0
+
+
+def test_states_that_drafts_are_taken_back_with(tmp_path):
+    """llama.cpp keeps one more of each slot for each token."""
+    model = write_model(tmp_path / "model.gguf", DELTA_NET)
+    flags = ("-np", "64", "-c", "16384")
+    plain, auto, fixed = (
+        check(model, *flags, *more)["cache"]
+        for more in ((), ("--spec", "auto"), ("--spec", "auto", "--spec-fixed", "9"))
+    )
+    assert auto > plain + MIB
+    assert fixed - plain == 3 * (auto - plain)
 
 
 @pytest.mark.parametrize(

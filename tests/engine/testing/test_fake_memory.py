@@ -47,6 +47,7 @@ def fake_of(kind: str, sizes: Sizes) -> Fake:
         n_ubatch=sizes.n_ubatch,
         unified=sizes.unified,
         swa_full=sizes.swa_full,
+        n_rollback=sizes.n_rollback,
         **FAKES[kind],
     )
 
@@ -105,6 +106,10 @@ class Pair:
     def rm(self, seq: int, p0: int, p1: int) -> None:
         assert self.real.seq_rm(seq, p0, p1) is self.faked.seq_rm(seq, p0, p1)
 
+    def back(self, seq: int, n: int) -> None:
+        """Removes the last n tokens."""
+        self.rm(seq, max(1, self.context.pos_max(seq) + 1 - n), -1)
+
     def cp(self, src: int, dst: int) -> None:
         if src != dst:
             self.rm(dst, -1, -1)
@@ -161,23 +166,30 @@ def steps(seed: int, n: int) -> list[tuple]:
             int(some.random() < 0.05),
         ),
         "rm": lambda: (seq(), some.randrange(400), some.choice([-1, some.randrange(400)])),
+        "back": lambda: (seq(), some.randint(1, 5)),
         "cp": lambda: (seq(), seq()),
         "add": lambda: (seq(), some.randrange(300), some.randint(-40, 5)),
         "save": lambda: (seq(), some.random() < 0.5),
         "restore": lambda: (seq(), some.randrange(20)),
         "copy": lambda: (seq(),),
     }
-    names = some.choices([*makers], weights=[7, 1, 1, 1, 1, 1.5, 1], k=n)
+    names = some.choices([*makers], weights=[7, 1, 1, 1, 1, 1, 1.5, 1], k=n)
     return [(name, *makers[name]()) for name in names]
 
 
 @pytest.mark.parametrize("unified", [False, True], ids=["streams", "unified"])
 @pytest.mark.parametrize(
-    ("kind", "swa_full"),
-    [*((kind, False) for kind in FAKES), ("gemma3", True), (HYBRID_WINDOW, True)],
-    ids=lambda value: {False: "", True: "full"}.get(value, value),
+    ("kind", "swa_full", "n_rollback"),
+    [
+        *((kind, False, 0) for kind in FAKES),
+        ("gemma3", True, 0),
+        (HYBRID_WINDOW, True, 0),
+        (HYBRID_WINDOW, False, 3),
+        (HYBRID_WINDOW, True, 1),
+    ],
+    ids=lambda value: {False: "", True: "full"}.get(value, value) if isinstance(value, bool) else str(value),
 )
-def test_any_operations_leave_the_same_cells(models, kind, swa_full, unified):
+def test_any_operations_leave_the_same_cells(models, kind, swa_full, n_rollback, unified):
     n_refused = 0
 
     @settings(max_examples=N_EXAMPLES, derandomize=N_EXAMPLES <= 100)
@@ -190,7 +202,7 @@ def test_any_operations_leave_the_same_cells(models, kind, swa_full, unified):
     def run(seed, n, n_ubatch, n_pages):
         nonlocal n_refused
         n_ctx = 256 * n_pages * (1 if unified else N_SEQS)
-        sizes = Sizes(n_ctx, N_SEQS, N_BATCH, n_ubatch, unified, swa_full)
+        sizes = Sizes(n_ctx, N_SEQS, N_BATCH, n_ubatch, unified, swa_full, n_rollback)
         with TinyContext(models[kind], sizes) as context:
             pair = Pair(kind, context, fake_of(kind, sizes))
             for name, *arguments in steps(seed, n):

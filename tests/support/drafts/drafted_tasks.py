@@ -31,7 +31,18 @@ MEMORIES = {
     "unified": {"unified": True, "n_cells": 2048},
     "tight": {"unified": True, "n_cells": 256},
     "window": {"unified": True, "n_cells": 2048, "n_swa": 32},
+    "recurrent": {"recurrent": True, "n_rollback": 7},
+    "hybrid": {"hybrid": True, "unified": True, "n_cells": 2048, "n_rollback": 15},
 }
+
+
+def memory_options(memory, n_slots):
+    """What an engine over such a memory is told of it."""
+    kind = MEMORIES[memory]
+    options = {"n_cells": kind.get("n_cells", 0), "n_swa": kind.get("n_swa", 0)}
+    if options["n_swa"]:
+        options["n_window"] = -(-(options["n_swa"] * n_slots + 128) // 256) * 256
+    return options | {"can_share": "n_rollback" not in kind}
 
 
 def outcome(h, task):
@@ -64,13 +75,11 @@ def run(tasks, *, share=None, n_fixed=-1, memory="streams", n_slots=4, n_ctx=256
     """play() on a new engine. share: of the drafts that are right; None: there are none."""
     kind = {"n_ctx": n_ctx, "n_batch": 128, "n_seqs": n_slots, "chaos": CHAOS, **MEMORIES[memory]}
     fake = Fake(**kind)
-    cells = {"n_cells": kind.get("n_cells", 0), "n_swa": kind.get("n_swa", 0)}
-    if cells["n_swa"]:
-        cells["n_window"] = -(-(cells["n_swa"] * n_slots + 128) // 256) * 256
-    h = Harness(fake, n_slots=n_slots, n_ctx=n_ctx, n_batch=128, cache_bytes=1 << 20, **cells, **options)
+    options = memory_options(memory, n_slots) | options
+    h = Harness(fake, n_slots=n_slots, n_ctx=n_ctx, n_batch=128, cache_bytes=1 << 20, **options)
     drafter = FakeDrafter(fake.ctx, share=share or 0.0, seed=seed)
     if share is not None:
-        h.core.draft_with(drafter, n_fixed)
+        assert h.core.draft_with(drafter, n_fixed, kind.get("n_rollback", 0))
     return play(h, fake, tasks)
 
 

@@ -12,7 +12,8 @@ from llamad.engine.testing.memory_driver import MemoryDriver
 
 @dataclass(frozen=True)
 class Sizes:
-    """n_ctx: cells of a unified cache, or those of all streams together."""
+    """n_ctx: cells of a unified cache, or those of all streams together. n_rollback: tokens that a recurrent memory can
+    remove again."""
 
     n_ctx: int
     n_seqs: int
@@ -20,6 +21,7 @@ class Sizes:
     n_ubatch: int
     unified: bool
     swa_full: bool
+    n_rollback: int = 0
 
 
 class TinyModel:
@@ -48,6 +50,7 @@ class TinyContext:
         params.n_batch = sizes.n_batch
         params.n_ubatch = sizes.n_ubatch
         params.n_seq_max = sizes.n_seqs
+        params.n_rs_seq = sizes.n_rollback
         params.n_threads = params.n_threads_batch = 1
         kinds = (lib.LLAMA_FLASH_ATTN_TYPE_DISABLED, lib.LLAMA_FLASH_ATTN_TYPE_ENABLED)
         params.flash_attn_type = kinds[flash]

@@ -17,10 +17,12 @@ BOS, EOS, FIRST_BYTE = 1, 2, 3
 WINDOW = 12
 D_INNER, D_STATE, D_CONV, DT_RANK = 2 * N_EMBD, 8, 4, 4
 L_CACHE = 3
+N_NETS, N_NET_KEYS, NET_DIM = 4, 2, 16  # heads of a delta net, heads of its keys, and their size
 N_EXPERTS = 2
 
 KINDS = ("llama", "gemma3", "mamba", "jamba", "qwen2vl")
-HYBRID_WINDOW = "lfm2"  # recurrent, and attends through a window
+HYBRID_WINDOW = "lfm2"  # recurrent, and attends through a window, unless that is 0
+DELTA_NET = "qwen35"  # a gated delta net, and attention
 SINKS = "gpt-oss"  # every second layer attends through a window, all of them with sinks
 
 # Flags with which the caches store exactly what is computed.
@@ -92,14 +94,16 @@ class _Maker:
         self.writer.add_eos_token_id(EOS)
         self.writer.add_unk_token_id(0)
 
-    def attention(self, at: str) -> None:
-        self.matrix(f"{at}.attn_q.weight", N_HEAD * N_HEAD_DIM, N_EMBD, self.weights.attention)
+    def attention(self, at: str, is_gated: bool = False) -> None:
+        n_queries = (2 if is_gated else 1) * N_HEAD * N_HEAD_DIM
+        self.matrix(f"{at}.attn_q.weight", n_queries, N_EMBD, self.weights.attention)
         self.matrix(f"{at}.attn_k.weight", N_HEAD_KV * N_HEAD_DIM, N_EMBD, self.weights.attention)
         self.matrix(f"{at}.attn_v.weight", N_HEAD_KV * N_HEAD_DIM, N_EMBD)
         self.matrix(f"{at}.attn_output.weight", N_EMBD, N_HEAD * N_HEAD_DIM, self.weights.mixed)
 
-    def ffn(self, at: str) -> None:
-        self.ones(f"{at}.ffn_norm.weight", N_EMBD)
+    def ffn(self, at: str, has_norm: bool) -> None:
+        if has_norm:
+            self.ones(f"{at}.ffn_norm.weight", N_EMBD)
         self.matrix(f"{at}.ffn_gate.weight", N_FF, N_EMBD)
         self.matrix(f"{at}.ffn_up.weight", N_FF, N_EMBD)
         self.matrix(f"{at}.ffn_down.weight", N_EMBD, N_FF)
@@ -127,6 +131,18 @@ class _Maker:
         self.ones(f"{at}.ssm_d", D_INNER)
         self.matrix(f"{at}.ssm_out.weight", N_EMBD, D_INNER, self.weights.mixed)
 
+    def delta_net(self, at: str) -> None:
+        n_keys, n_values = N_NET_KEYS * NET_DIM, N_NETS * NET_DIM
+        self.matrix(f"{at}.attn_qkv.weight", 2 * n_keys + n_values, N_EMBD)
+        self.matrix(f"{at}.attn_gate.weight", n_values, N_EMBD)
+        self.noise(f"{at}.ssm_conv1d.weight", 2 * n_keys + n_values, D_CONV)
+        self.noise(f"{at}.ssm_dt.bias", N_NETS)
+        self.vector(f"{at}.ssm_a", -np.linspace(self.weights.slowest, 0.1, N_NETS))
+        for part in ("ssm_beta", "ssm_alpha"):
+            self.matrix(f"{at}.{part}.weight", N_NETS, N_EMBD)
+        self.ones(f"{at}.ssm_norm.weight", NET_DIM)
+        self.matrix(f"{at}.ssm_out.weight", N_EMBD, n_values, self.weights.mixed)
+
     def shortconv(self, at: str) -> None:
         self.noise(f"{at}.shortconv.conv.weight", N_EMBD, L_CACHE)
         self.matrix(f"{at}.shortconv.in_proj.weight", 3 * N_EMBD, N_EMBD)
@@ -145,7 +161,7 @@ def _numbers(writer: gguf.GGUFWriter, kind: str, window: int) -> None:
     if kind != "mamba":
         # A hybrid's first layer is recurrent, its second attends.
         writer.add_head_count_kv([0, N_HEAD_KV] if kind in ("jamba", "lfm2") else N_HEAD_KV)
-    if kind in ("llama", "gemma3", "qwen2vl", "lfm2", "gpt-oss"):
+    if kind in ("llama", "gemma3", "qwen2vl", "lfm2", "gpt-oss", "qwen35"):
         writer.add_key_length(N_HEAD_DIM)
         writer.add_value_length(N_HEAD_DIM)
         writer.add_rope_dimension_count(N_HEAD_DIM)
@@ -159,8 +175,15 @@ def _numbers(writer: gguf.GGUFWriter, kind: str, window: int) -> None:
         writer.add_sliding_window(window)
     if kind == "lfm2":
         writer.add_shortconv_l_cache(L_CACHE)
-    if kind == "qwen2vl":
+    if kind in ("qwen2vl", "qwen35"):
         writer.add_rope_dimension_sections([8, 4, 4, 0])
+    if kind == "qwen35":
+        writer.add_full_attention_interval(N_LAYER)
+        writer.add_ssm_conv_kernel(D_CONV)
+        writer.add_ssm_inner_size(N_NETS * NET_DIM)
+        writer.add_ssm_state_size(NET_DIM)
+        writer.add_ssm_time_step_rank(N_NETS)
+        writer.add_ssm_group_count(N_NET_KEYS)
     if kind in ("mamba", "jamba"):
         writer.add_ssm_conv_kernel(D_CONV)
         writer.add_ssm_inner_size(D_INNER)
@@ -179,9 +202,11 @@ def _layer(maker: _Maker, kind: str, i: int) -> None:
             maker.ones(f"{at}.ssm_c_norm.weight", D_STATE)
     elif kind == "lfm2" and i == 0:
         maker.shortconv(at)
+    elif kind == "qwen35" and i == 0:
+        maker.delta_net(at)
     else:
-        maker.attention(at)
-    if kind == "gemma3" or (kind == "lfm2" and i > 0):
+        maker.attention(at, is_gated=kind == "qwen35")
+    if kind == "gemma3" or (kind in ("lfm2", "qwen35") and i > 0):
         for part in ("attn_q_norm", "attn_k_norm"):
             maker.ones(f"{at}.{part}.weight", N_HEAD_DIM)
     if kind == "gemma3":
@@ -190,13 +215,15 @@ def _layer(maker: _Maker, kind: str, i: int) -> None:
     if kind in ("qwen2vl", "gpt-oss"):
         for part, heads in (("q", N_HEAD), ("k", N_HEAD_KV), ("v", N_HEAD_KV)):
             maker.noise(f"{at}.attn_{part}.bias", heads * N_HEAD_DIM)
+    if kind == "qwen35":
+        maker.ones(f"{at}.post_attention_norm.weight", N_EMBD)
     if kind == "gpt-oss":
         maker.noise(f"{at}.attn_output.bias", N_EMBD)
         maker.noise(f"{at}.attn_sinks.weight", N_HEAD)
         maker.ones(f"{at}.post_attention_norm.weight", N_EMBD)
         maker.experts(at)
     elif kind != "mamba":
-        maker.ffn(at)
+        maker.ffn(at, has_norm=kind != "qwen35")
 
 
 def write_model(

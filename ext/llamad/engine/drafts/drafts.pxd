@@ -27,6 +27,7 @@ ctypedef struct Drafts:
     double drafting_us       # time that it took before the last step
     int32_t n_fixed          # every step verifies this many tokens; -1: as many as pay
     int32_t is_named         # the user named a drafter, so each request verifies a draft, whether it pays or not
+    int32_t n_rollback       # the most tokens that the memory can remove again; 0: any number
     int32_t is_refused       # the last step had no room for its drafts
     int32_t n_taken          # tokens of the last step
     int32_t n_slots          # the slots that had them

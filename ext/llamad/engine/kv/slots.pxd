@@ -46,6 +46,7 @@ ctypedef struct Slot:
     int32_t n_pos            # the next token's position: n_tokens, unless positions are grouped or rows take fewer
     int32_t n_partial        # how many of the last tokens are rows of a run that is not complete yet
     int32_t n_grouped        # positions below this are grouped (self-extend)
+    int32_t is_rolled_back   # llama.cpp will take tokens back at its next decode: a copy would still have them
     AdapterSpan adapters     # the adapters that computed it
     uint64_t group           # the group of the task that filled it
     uint64_t owner           # the owner of that task; 0: everybody may use it
@@ -188,3 +189,4 @@ cdef inline void slot_advance(Slot *slot, int32_t n) noexcept nogil:
             slot.tokens[i] = slot.prefill[i]
     slot.n_tokens += n
     slot.n_pos += n
+    slot.is_rolled_back = 0

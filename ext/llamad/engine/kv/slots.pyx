@@ -241,7 +241,7 @@ cdef void slot_clear(Slots *slots, Slot *slot) noexcept nogil:
         slots.table.seq_rm(slots.ctx, slot.id, -1, -1)
     slots.n_evicted += <uint64_t>slot.n_tokens
     slot.n_tokens = slot.n_pos = slot.n_grouped = slot.n_partial = slot.n_parked = 0
-    slot.host_entry = 0
+    slot.host_entry = slot.is_rolled_back = 0
     shared_cut(&slots.shared, slot.id, 0)
     list_cut(&slots.checkpoints, &slot.checkpoints, 0)
 

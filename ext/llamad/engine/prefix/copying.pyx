@@ -32,15 +32,20 @@ cdef int _is_sibling(const Slot *source, const Task *task) noexcept nogil:
     return task.command.group != 0 and source.group == task.command.group
 
 
+cdef int _can_cut_copy(Slots *slots, const Slot *source, int32_t n) noexcept nogil:
+    """Return whether a copy of the source's sequence can be truncated after its first n tokens."""
+    return slot_can_cut(slots, source, n) == n and not source.is_rolled_back
+
+
 cdef int32_t prefix_copy_reaches(Slots *slots, const Slot *source, const Task *task, int32_t n) noexcept nogil:
     """Return how many of the source's first n tokens a slot can take over for the task: n, fewer with a checkpoint, or
     0. Changes nothing."""
-    cdef int32_t n_cut
     if slots.group_n > 1 or not slots.can_share and not _is_sibling(source, task):
         return 0
-    n_cut = slot_can_cut(slots, source, n)
-    if n_cut == n or slots.can_share and slots.n_window == 0:
-        return n_cut
+    if _can_cut_copy(slots, source, n):
+        return n
+    if slots.can_share and slots.n_window == 0:
+        return 0
     return list_reaches(&source.checkpoints, n)
 
 
@@ -69,7 +74,7 @@ cdef int _own_window(State *state, const Slot *slot) noexcept nogil:
 cdef int _cut(State *state, Slot *slot, const Slot *source, int32_t n, int32_t n_pos) noexcept nogil:
     """Truncate the slot's sequence, which is that of the source, to its first n tokens. Return 0, or -1."""
     cdef const Checkpoint *checkpoint
-    if slot_can_cut(&state.slots, source, n) == n:
+    if _can_cut_copy(&state.slots, source, n):
         if source.n_tokens > n and state.table.seq_rm(state.ctx, slot.id, n_pos, -1) != 1:
             return -1
         return _own_window(state, slot) if state.slots.n_window else 0

@@ -110,7 +110,7 @@ cdef int32_t _padded(int32_t n) noexcept nogil:
 
 
 cdef void _make_memory(FakeModel *model, int32_t n_cells, int32_t n_swa, int is_full, int has_base,
-                       int has_states) noexcept nogil:
+                       int has_states, int32_t n_rollback) noexcept nogil:
     """Make the caches as large as llama.cpp does, or with room for everything if no number of cells is given."""
     cdef int32_t n_streams = 1 if model.is_unified else model.n_seqs, n_window
     if n_cells == 0:
@@ -120,7 +120,7 @@ cdef void _make_memory(FakeModel *model, int32_t n_cells, int32_t n_swa, int is_
     n_window = _padded(min(n_cells, n_swa * (model.n_seqs if model.is_unified else 1) + model.n_ubatch))
     cells_init(&model.base, n_streams if has_base else 0, n_cells, 0)
     cells_init(&model.window, n_streams if has_base and n_swa else 0, n_cells if is_full else n_window, n_swa)
-    recurrent_init(&model.recurrent, model.n_seqs if has_states else 0)
+    recurrent_init(&model.recurrent, model.n_seqs if has_states else 0, n_rollback)
 
 
 cdef list _owners(const FakeOwners *owners):
@@ -132,7 +132,8 @@ cdef class Fake:
 
     Its memory is a KV cache with n_ctx cells for each sequence, or with n_cells for all of them if it is `unified`. With
     n_swa it has a second KV cache for layers with a sliding window, which is smaller unless `swa_full`. With `recurrent`
-    it has recurrent states instead, with `hybrid` (or can_cut=False) both. n_seqs is the number of sequences, and of
+    it has recurrent states instead, with `hybrid` (or can_cut=False) both; of those the last n_rollback tokens can be
+    removed again. n_seqs is the number of sequences, and of
     streams in states. With `chaos`, a seed, logits are random numbers that depend on each token and its position; at a
     share of `astray` of the places they are others."""
     cdef FakeModel *model
@@ -142,7 +143,9 @@ cdef class Fake:
                   token_us: int = 0, device_us: int = 0, can_shift: bool = True, can_cut: bool = True,
                   unified: bool = False, n_seqs: int = 0, n_cells: int = 0, n_ubatch: int = 0, n_swa: int = 0,
                   swa_full: bool = False, recurrent: bool = False, hybrid: bool = False, chaos: int = 0,
-                  astray: float = 0.0) -> None:
+                  astray: float = 0.0, n_rollback: int = 0) -> None:
+        if n_rollback and (n_ubatch or n_batch) < n_rollback + 2:
+            raise ValueError("llama.cpp would abort: the last tokens of a sequence must fit into a ubatch")
         self.model = <FakeModel *>calloc(1, sizeof(FakeModel) + <size_t>n_batch * FAKE_VOCAB * sizeof(float))
         if self.model == NULL:
             raise MemoryError()
@@ -170,7 +173,8 @@ cdef class Fake:
         self.model.batch_row = <int32_t *>malloc(<size_t>n_batch * sizeof(int32_t))
         self.model.batch_at = <int32_t *>malloc(<size_t>n_batch * sizeof(int32_t))
         self.model.batch_arrives = <int32_t *>malloc(<size_t>n_batch * sizeof(int32_t))
-        _make_memory(self.model, n_cells, n_swa, swa_full, not recurrent, recurrent or hybrid or not can_cut)
+        _make_memory(self.model, n_cells, n_swa, swa_full, not recurrent, recurrent or hybrid or not can_cut,
+                     n_rollback)
         self.script = script
 
     def __dealloc__(self) -> None:

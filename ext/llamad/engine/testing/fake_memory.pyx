@@ -238,7 +238,8 @@ cdef int _find_split(FakeModel *model) noexcept nogil:
             return 1
         if not _has_window(model):
             return 0
-    split_equal(&model.split, &model.batch, model.n_ubatch, model.base.n_streams != 1)
+    split_equal(&model.split, &model.batch, model.n_ubatch, model.base.n_streams != 1,
+                model.recurrent.n_rollback + 1 if model.recurrent.n_rollback else 0)
     return _prepare(model)
 
 

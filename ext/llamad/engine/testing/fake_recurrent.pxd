@@ -11,6 +11,12 @@ ctypedef struct FakeSeen:      # the tokens that a state has seen
     int32_t *tokens
     float *adapters
 
+# What becomes of a sequence's state at its next decode.
+cdef enum FakeRollback:
+    ROLLBACK_NONE = 0
+    ROLLBACK_PENDING = 1       # some tokens are taken back; until then nothing more can be removed
+    ROLLBACK_LOST = 2          # it was copied from a state with a pending rollback, but the tokens were not taken back
+
 ctypedef struct FakeState:
     int32_t pos                # position of its last token; -1: empty
     int32_t src                # the row that holds its data; -1: none, it begins with zeros
@@ -20,14 +26,17 @@ ctypedef struct FakeState:
 
 ctypedef struct FakeRecurrent:
     int32_t n_states           # 0: there is no such memory
+    int32_t n_rollback         # so many of a sequence's last tokens can be removed; llama.cpp's n_rs_seq
     int32_t head
     int32_t n_used
     int32_t n                  # states from head on that the running graph copies
     int32_t n_aborts           # assertions of llama.cpp that failed
+    int32_t n_last[FAKE_SEQS_MAX]        # tokens of each sequence in its last ubatch
+    FakeRollback rollbacks[FAKE_SEQS_MAX]  # of each sequence
     FakeState states[FAKE_SEQS_MAX]
     FakeSeen *rows[FAKE_SEQS_MAX]
 
-cdef void recurrent_init(FakeRecurrent *memory, int32_t n_states) noexcept nogil
+cdef void recurrent_init(FakeRecurrent *memory, int32_t n_states, int32_t n_rollback) noexcept nogil
 cdef void recurrent_clear(FakeRecurrent *memory) noexcept nogil
 cdef int32_t recurrent_pos(const FakeRecurrent *memory, int32_t seq) noexcept nogil
 cdef const FakeSeen *recurrent_seen(const FakeRecurrent *memory, int32_t seq) noexcept nogil

@@ -2,7 +2,8 @@
 # stores only which tokens a state has seen, and does not know other caches.
 #
 # A state cannot be truncated: it can be removed completely, or a range before its last position is "removed" without
-# any effect. The states that a ubatch continues must be adjacent, so they are exchanged with others before.
+# any effect. Only with n_rollback, the last tokens can be taken back once, as far as they came in one ubatch. The
+# states that a ubatch continues must be adjacent, so they are exchanged with others before.
 from libc.stdint cimport INT32_MAX, int32_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
@@ -70,9 +71,10 @@ cdef FakeSeen *_own_row(FakeRecurrent *memory, int32_t row) noexcept nogil:
 
 # --- reading ----------------------------------------------------------------------------------------------------
 
-cdef void recurrent_init(FakeRecurrent *memory, int32_t n_states) noexcept nogil:
+cdef void recurrent_init(FakeRecurrent *memory, int32_t n_states, int32_t n_rollback) noexcept nogil:
     memset(memory, 0, sizeof(FakeRecurrent))
     memory.n_states = n_states
+    memory.n_rollback = n_rollback
     recurrent_clear(memory)
 
 
@@ -82,6 +84,8 @@ cdef void recurrent_clear(FakeRecurrent *memory) noexcept nogil:
         memory.states[i].pos = memory.states[i].src = memory.states[i].next_src = memory.states[i].tail = -1
         owners_clear(&memory.states[i].owners)
         _set_row(memory, i, NULL)
+        memory.n_last[i] = 0
+        memory.rollbacks[i] = ROLLBACK_NONE
     memory.head = memory.n_used = 0
 
 
@@ -121,11 +125,25 @@ cdef int _disown(FakeRecurrent *memory, FakeState *state, int32_t seq) noexcept 
     return 1
 
 
+cdef int _roll_back(FakeRecurrent *memory, int32_t seq, int32_t n) noexcept nogil:
+    """Take back the sequence's last n tokens. Return 0 if that is refused."""
+    cdef FakeState *state = &memory.states[memory.states[seq].tail]
+    if memory.rollbacks[seq] != ROLLBACK_NONE or n > memory.n_rollback:
+        return 0
+    memory.n_aborts += n >= memory.n_last[seq]  # llama.cpp would go on from some older state
+    memory.rollbacks[seq] = ROLLBACK_PENDING
+    state.pos -= n
+    _own_row(memory, state.src if state.src >= 0 else memory.states[seq].tail).n -= n
+    return 1
+
+
 cdef int recurrent_rm(FakeRecurrent *memory, int32_t seq, int32_t p0, int32_t p1) noexcept nogil:
     """Remove a range. Return 0 if that is refused; then nothing has changed."""
     cdef int32_t i, pos = recurrent_pos(memory, seq), first = memory.n_states
     if 0 < p0 <= pos < p1:
-        return 0
+        return _roll_back(memory, seq, pos + 1 - p0)
+    if p0 == 0 and p1 == INT32_MAX:
+        memory.rollbacks[seq] = ROLLBACK_NONE
     if p0 <= pos < p1:
         memory.states[seq].tail = -1
     for i in range(memory.n_states):
@@ -145,6 +163,7 @@ cdef void recurrent_cp(FakeRecurrent *memory, int32_t src, int32_t dst) noexcept
     if tail >= 0:
         owners_add(&memory.states[tail].owners, dst)
         memory.states[dst].tail = tail
+        memory.rollbacks[dst] = ROLLBACK_LOST if memory.rollbacks[src] != ROLLBACK_NONE else ROLLBACK_NONE
 
 
 cdef void recurrent_add(FakeRecurrent *memory, int32_t seq, int32_t p0, int32_t p1, int32_t delta) noexcept nogil:
@@ -279,8 +298,14 @@ cdef void recurrent_place(FakeRecurrent *memory, const FakeBatch *batch, const F
         _set_row(memory, memory.head + i, rows[i])
         if rows[i] != NULL:
             rows[i].n_refs -= 1
+    for i in range(memory.n_states):
+        k = memory.states[i].tail
+        if memory.head <= k < memory.head + memory.n:
+            memory.n_aborts += memory.rollbacks[i] == ROLLBACK_LOST
+            memory.rollbacks[i] = ROLLBACK_NONE
     for k in range(ubatch.first, ubatch.first + ubatch.n):
         i = split.order[k]
+        memory.n_last[batch.seq[i]] = ubatch.n // ubatch.n_seqs
         seen_append(_own_row(memory, memory.states[batch.seq[i]].tail), batch.token[i], batch.adapters[i])
 
 
@@ -293,4 +318,5 @@ cdef int recurrent_restore(FakeRecurrent *memory, int32_t seq, int32_t pos, Fake
         return 0
     _place(memory, &seq, &pos, 1)
     _set_row(memory, memory.head, seen)
+    memory.n_last[seq] = 0
     return 1

@@ -19,5 +19,6 @@ ctypedef struct FakeSplit:
     int32_t *order             # indexes of the batch's tokens
 
 cdef void split_simple(FakeSplit *split, const FakeBatch *batch, int32_t n_ubatch) noexcept nogil
-cdef void split_equal(FakeSplit *split, const FakeBatch *batch, int32_t n_ubatch, int is_sequential) noexcept nogil
+cdef void split_equal(FakeSplit *split, const FakeBatch *batch, int32_t n_ubatch, int is_sequential,
+                      int32_t n_tail) noexcept nogil
 cdef void split_arrivals(const FakeSplit *split, const int32_t *row, int32_t *arrives) noexcept nogil

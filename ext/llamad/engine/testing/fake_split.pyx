@@ -64,7 +64,21 @@ cdef int32_t _take(FakeSplit *split, const FakeBatch *batch, int32_t seq, int32_
     return n_order
 
 
-cdef void split_equal(FakeSplit *split, const FakeBatch *batch, int32_t n_ubatch, int is_sequential) noexcept nogil:
+cdef int32_t _keep_tails(const int32_t *n_left, const int32_t *seqs, int32_t n_seqs, int32_t n_ubatch, int32_t n_tail,
+                         int32_t *n_each) noexcept nogil:
+    """Return how many of the sequences are in the ubatch if the last n_tail tokens of none may be split; change how
+    many tokens of each."""
+    cdef int32_t n = 0
+    while n < n_seqs and not 0 < n_left[seqs[n]] - n_each[0] < n_tail:
+        n += 1
+    if n == 0:
+        n_each[0] = n_left[seqs[0]] if n_left[seqs[0]] <= n_ubatch else n_left[seqs[0]] - n_tail
+    return max(1, n)
+
+
+cdef void split_equal(FakeSplit *split, const FakeBatch *batch, int32_t n_ubatch, int is_sequential,
+                      int32_t n_tail) noexcept nogil:
+    """n_tail: the last tokens of each sequence that must be in one ubatch; 0: any may be split."""
     cdef int32_t n_left[FAKE_SEQS_MAX]
     cdef int32_t n_done[FAKE_SEQS_MAX]
     cdef int32_t seqs[FAKE_SEQS_MAX + 1]
@@ -80,6 +94,8 @@ cdef void split_equal(FakeSplit *split, const FakeBatch *batch, int32_t n_ubatch
         n_each = max(1, n_ubatch // n_seqs)
         for i in range(n_seqs):
             n_each = min(n_each, n_left[seqs[i]])
+        if n_tail:
+            n_seqs = _keep_tails(n_left, seqs, n_seqs, n_ubatch, n_tail, &n_each)
         ubatch = &split.ubatches[split.n]
         split.n += 1
         ubatch.first = n_order
