@@ -53,7 +53,9 @@ def is_woken_before_the_next_decode(fake, **options) -> bool:
     """Return whether the front is woken for a token before the next decode; it must be woken during it otherwise."""
 
     def is_woken(seconds: float) -> bool:
-        return bool(select.select([h.port.event_fd], [], [], seconds)[0])
+        poll = select.poll()  # descriptors may be too large for select()
+        poll.register(h.port.event_fd, select.POLLIN)
+        return bool(poll.poll(seconds * 1000))
 
     with Harness(fake, n_slots=1, **options) as h:
         task = h.submit(b"a", n_predict=40)
