@@ -358,11 +358,12 @@ class Host(Connections):
         self.has_served = True
         self.error = ""
         log.info(
-            "model ready in %.1f s: %s, %d slots of %d tokens",
+            "model ready in %.1f s: %s, %d slots of %d tokens%s",
             seconds,
             self.model.info.description,
             self.settings.n_parallel,
             self.model.n_ctx_slot,
+            f", drafts: {self.spec_types}" if self.spec_types else "",
         )
         self._settle()
 

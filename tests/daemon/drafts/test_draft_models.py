@@ -117,6 +117,7 @@ def test_the_limits_in_effect_are_shown(itself):
         ]
     settings = itself.client.get("/props").json["settings"]
     assert (settings["spec_draft_n_max"], settings["spec_fixed"]) == (20, 7)
+    assert itself.wait_line(r"model ready in .*, drafts: (.*)")[1] == "draft-simple"
 
 
 def test_a_full_context_goes_on(models):
