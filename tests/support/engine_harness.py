@@ -90,6 +90,7 @@ class Harness:
         self.until(lambda: not self._thread.is_alive())
         for _ in range(64):  # what is still in the ring
             self.collect()
+        self.core.descriptors.close()  # both sides have their own copies
         if error[0] is None:
             assert self.core.check_integrity() == 0
             assert self.fake.bad_calls == 0
