@@ -86,7 +86,7 @@ def run(tasks, *, share=None, n_fixed=-1, memory="streams", n_slots=4, n_ctx=256
 TASKS = st.fixed_dictionaries(
     {
         "samplers": st.sampled_from(list(SAMPLERS)),
-        "prompt": st.binary(min_size=1, max_size=40),
+        "prompt": st.binary(min_size=1, max_size=40) | st.binary(min_size=100, max_size=150),
         "n_predict": st.integers(1, 90),
     },
     optional={

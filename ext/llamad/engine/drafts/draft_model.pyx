@@ -36,12 +36,21 @@ cdef void _cut(ModelDrafts *model, int32_t seq, int32_t n) noexcept nogil:
         model.n_held[seq] = n
 
 
+cdef int _is_in_batch(const ModelDrafts *model, int32_t seq) noexcept nogil:
+    """Return whether some of the tokens that the sequence holds are not decoded yet."""
+    cdef int32_t i
+    for i in range(model.batch.n_tokens):
+        if model.seq_ids[i] == seq:
+            return 1
+    return 0
+
+
 cdef void _adopt(ModelDrafts *model, const Slot *slot, int32_t n) noexcept nogil:
     """Copy the sequence of another slot if it has more of the slot's first n tokens."""
     cdef int32_t i, n_common, best = -1, n_best = model.n_held[slot.id] + ADOPT_TOKENS_MIN
     for i in range(model.n_slots):
         n_common = common_prefix(_held(model, i), slot.tokens, min(n, model.n_held[i]))
-        if i != slot.id and n_common >= n_best:
+        if i != slot.id and n_common >= n_best and not _is_in_batch(model, i):
             best = i
             n_best = n_common
     if best < 0:
