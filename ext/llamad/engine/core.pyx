@@ -213,6 +213,7 @@ cdef class Core:
         if drafter is not None:
             self.drafter = drafter
             state.drafts.fn = drafter.fn
+            state.drafts.follow = drafter.follow
             state.drafts.end = drafter.end
             state.drafts.arg = drafter.arg
         return True

@@ -5,5 +5,6 @@ from llamad.engine.kv.slots cimport Slot
 from llamad.engine.state.engine_state cimport State
 
 cdef void draft_step_plan(State *state) noexcept nogil
+cdef void draft_step_follow(State *state) noexcept nogil
 cdef void draft_step_take_deferred(State *state, int64_t now) noexcept nogil
 cdef void draft_step_take(State *state, Slot *slot, int64_t now) noexcept nogil

@@ -14,11 +14,12 @@
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from llamad.base.system cimport load_int, now_us
-from llamad.engine.costs.drafts cimport ACCEPTANCE_GUESS, DRAFT_COST_GUESS, FOLLOW_TOKENS
+from llamad.engine.costs.drafts cimport ACCEPTANCE_GUESS, DRAFT_COST_GUESS, FOLLOW_PIECES, FOLLOW_TOKENS
 from llamad.engine.drafts.acceptance cimport acceptance_add, acceptance_age, acceptance_share, acceptance_tokens
 from llamad.engine.drafts.draft_model cimport model_draft, model_follow, model_n_max, model_works
 from llamad.engine.drafts.drafts cimport Drafts
 from llamad.engine.drafts.forced_text cimport forced_draft, forced_follow
+from llamad.engine.drafts.match_finder cimport PIECE_TOKENS
 from llamad.engine.drafts.widths cimport (
     WIDTHS, Clocks, clocks_clear, clocks_draft, clocks_first_right, clocks_token, clocks_tokens, widths_choose,
     widths_learn, widths_plain_us, widths_planned, widths_try,
@@ -164,7 +165,11 @@ cdef void draft_step_plan(State *state) noexcept nogil:
     cdef Drafts *drafts = &state.drafts
     cdef Slot *slot
     cdef int32_t i, k, n_slots = 0, n_rows = 0, first = -1, last = -1, n_longest = 0, n_model = 0, has_model
+    cdef int32_t is_mixed = 0
     cdef int64_t now
+    # Beside prompts, the last step may have had room for fewer than were planned.
+    if drafts.widths.is_mixed:
+        drafts.widths.n_rows = drafts.widths.n_plain * (1 + state.plan.n_draft)
     state.plan.n_draft = 0
     if drafts.fn == NULL and drafts.model == NULL:
         return
@@ -177,9 +182,7 @@ cdef void draft_step_plan(State *state) noexcept nogil:
         _follow(state)
     for i in range(state.slots.n):
         slot = &state.slots.items[i]
-        if slot.state == SLOT_PREFILLING and not slot.sits_out:
-            widths_planned(&drafts.widths, now, 0, 1)
-            return
+        is_mixed |= slot.state == SLOT_PREFILLING and not slot.sits_out
         if _decodes(slot):
             n_slots += 1
             first = i if first < 0 else first
@@ -198,10 +201,24 @@ cdef void draft_step_plan(State *state) noexcept nogil:
             for k in range(slot.n_guessed, state.plan.n_draft):
                 slot.draft[k] = 0
     drafts.is_refused = 0
-    widths_planned(&drafts.widths, now, n_rows, 1 + state.plan.n_draft)
+    widths_planned(&drafts.widths, now, n_rows, 1 + state.plan.n_draft, is_mixed)
 
 
 # --- after a step -------------------------------------------------------------------------------------------------
+
+cdef void draft_step_follow(State *state) noexcept nogil:
+    """Let the drafter take the prompts of this step, while a GPU still computes, so that the first token has a draft. Of
+    prompts that were there before, it takes a few pieces in each step."""
+    cdef const Slot *slot
+    cdef int32_t i, n_left = FOLLOW_PIECES + state.plan.n_prefill_tokens // PIECE_TOKENS
+    if state.drafts.follow == NULL or state.plan.n_prefill_tokens == 0:
+        return
+    for i in range(state.slots.n):
+        slot = &state.slots.items[i]
+        if slot.state == SLOT_PREFILLING and slot.n_planned and n_left > 0 and (
+                slot.task.command.options.speculative_n_max != 0):
+            n_left -= state.drafts.follow(state.drafts.arg, slot, n_left)
+
 
 cdef void _guess(State *state, Slot *slot, int32_t token, int32_t is_last) noexcept nogil:
     """Judge the drafts by the slot's new token, and make the next one. is_last: its grammar has accepted no other
@@ -255,8 +272,9 @@ cdef void draft_step_take(State *state, Slot *slot, int64_t now) noexcept nogil:
         for i in range(n - 1 + is_deferred):
             state.stats.n_accepted_at[i] += 1
     _judge_model(&state.drafts, slot, n - 1 + is_deferred, n)
-    state.drafts.n_taken += n
-    state.drafts.n_slots += 1
+    if slot.n_decoded:  # not the first token after a prompt
+        state.drafts.n_taken += n
+        state.drafts.n_slots += 1
     for i in range(n):
         if i:
             slot_advance(slot, 1)

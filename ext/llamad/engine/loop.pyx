@@ -11,7 +11,9 @@ from llamad.engine.prefix.checkpointing cimport checkpointing_run
 from llamad.engine.context_shift cimport context_make_room
 from llamad.engine.costs.scheduler cimport GATHER_SLEEP_MS, GATHER_SPIN_US
 from llamad.engine.decode_faults cimport faults_adapters, faults_decode, faults_isolate, faults_media, faults_passed
-from llamad.engine.draft_step cimport draft_step_plan, draft_step_take, draft_step_take_deferred
+from llamad.engine.draft_step cimport (
+    draft_step_follow, draft_step_plan, draft_step_take, draft_step_take_deferred,
+)
 from llamad.engine.events cimport emit_failed, emit_step, emit_wake, finish_failed
 from llamad.engine.kv.slots cimport Slot, slot_advance
 from llamad.engine.kv.task_queue cimport Task, queue_add, queue_find, task_close, task_has_rows, task_open
@@ -273,6 +275,7 @@ cdef void _step(State *state, int32_t is_waking) noexcept nogil:
     _apply(state)
     faults_passed(state)
     fillers_remove(&state.plan, &state.slots)
+    draft_step_follow(state)
     t_sample = sample_step_begin(state, t_decode, t_wait)
     batch_learn(&state.plan, t_sample - t_decode, t_sample - t_wait)
     sample_us = now_us() - t_sample

@@ -63,23 +63,28 @@ class Stream:
         return 1 + min(self.n_right, width - 1)
 
 
-def simulate(machine, text, n_slots, seed=1, n_request=0):
+def simulate(machine, text, n_slots, seed=1, n_request=0, mixed=0.0):
     """The time of some tokens for each slot, as a share of the time without drafts. n_request: every request of so many
-    tokens tries a draft."""
+    tokens tries a draft. mixed: the share of steps that have prompts, too, whose time does not count."""
     table, change_us = MACHINES[machine]
     n_tokens = max(1500, 10_000 // n_slots)
     probe = WidthsProbe(n_slots, machine == "gpu")
     streams = [Stream(TEXTS[text], seed + i) for i in range(n_slots)]
     draw = random.Random(seed)
-    now, n_taken, rows, n_same, plain, n_tried = 1.0, 0, 0, 0, 0.0, 0
+    now, n_taken, rows, n_same, plain, n_tried, all_prompts_us = 1.0, 0, 0, 0, 0.0, 0, 0.0
     while streams[0].n < n_tokens:
         probe.learn(int(now), n_taken)
         tries = bool(n_request) and streams[0].n // n_request >= n_tried
-        width = probe.plan(int(now), 1 + ROWS_MORE // n_slots, tries)
+        is_mixed = streams[0].n > 50 and draw.random() < mixed
+        width = probe.plan(int(now), 1 + ROWS_MORE // n_slots, tries, is_mixed)
         n_tried += tries
         n_same = n_same + 1 if rows == n_slots * width else 0
         rows = n_slots * width
         now += cost_of(table, rows) * draw.uniform(0.98, 1.02) + (change_us if n_same < 2 else 0)
+        prompts_us = draw.uniform(500, 50_000) if is_mixed else 0.0
+        now += prompts_us
+        plain += prompts_us
+        all_prompts_us += prompts_us
         n_taken = 0
         for i, stream in enumerate(streams):
             n = stream.verified(width)
@@ -89,7 +94,7 @@ def simulate(machine, text, n_slots, seed=1, n_request=0):
                 stream.n_right = stream.guess()
                 probe.token(i, RIGHT, DRAFTS[stream.n_right])
         plain += cost_of(table, n_slots) * n_taken / n_slots
-    return now / plain
+    return (now - all_prompts_us) / (plain - all_prompts_us)
 
 
 @pytest.mark.parametrize("n_slots", [1, 8, 64])
@@ -143,3 +148,15 @@ def test_a_try_is_paid_for_as_long_as_drafts_can_begin():
         probe.token(0, RIGHT, DRAFTS[63])
     probe.learn(now, 1)
     assert probe.plan(now, 64) > 1
+
+
+@pytest.mark.parametrize("share", [0.3, 1.0])
+@pytest.mark.parametrize("text", ["never right", "some code", "phases"])
+def test_steps_with_prompts_do_not_mislead(text, share):
+    for machine in MACHINES:
+        assert simulate(machine, text, 4, mixed=share) < 1.035
+
+
+@pytest.mark.parametrize("share", [0.3, 1.0])
+def test_drafting_wins_beside_prompts(share):
+    assert simulate("gpu", "copied", 4, mixed=share) < 0.6

@@ -8,17 +8,21 @@ from llamad.engine.kv.slots cimport Slot
 
 # Writes at most n_max tokens that may follow slot.tokens[:n], and returns how many. Runs on the engine thread.
 ctypedef int32_t (*DraftFn)(void *arg, const Slot *slot, int32_t n, int32_t *draft, int32_t n_max) noexcept nogil
+# Is told that the slot holds more of its prompt. Takes at most n_max pieces of it, and returns how many.
+ctypedef int32_t (*FollowFn)(void *arg, const Slot *slot, int32_t n_max) noexcept nogil
 # Is told that the slot's task ends.
 ctypedef void (*EndFn)(void *arg, const Slot *slot) noexcept nogil
 
 # A drafter: what guesses tokens. The core keeps it alive.
 cdef class Drafter:
     cdef DraftFn fn
-    cdef EndFn end           # NULL: it does not want to know
+    cdef FollowFn follow     # NULL: it does not want to know
+    cdef EndFn end           # NULL, too
     cdef void *arg
 
 ctypedef struct Drafts:
     DraftFn fn               # the drafter's; NULL: there is none
+    FollowFn follow
     EndFn end
     void *arg
     ModelDrafts *model       # the draft model; NULL: there is none

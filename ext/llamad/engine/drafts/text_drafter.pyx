@@ -43,6 +43,24 @@ cdef void _learn(TextDrafts *drafts, const Slot *slot, int32_t n) noexcept nogil
         n_learned[0] = slot.n_decoded - n_left + n_new
 
 
+cdef void _begin(TextDrafts *drafts, const Slot *slot, int32_t n) noexcept nogil:
+    """Keep only what the slot's text has in common with its first n tokens, if its task is new."""
+    if drafts.tasks[slot.id] != slot.task.command.id:
+        drafts.tasks[slot.id] = slot.task.command.id
+        drafts.n_learned[slot.id] = 0
+        matches_agree(&drafts.own[slot.id], slot.tokens, n)
+
+
+cdef int32_t _follow(void *arg, const Slot *slot, int32_t n_max) noexcept nogil:
+    cdef TextDrafts *drafts = <TextDrafts *>arg
+    cdef int32_t n = 0, n_left = 1
+    _begin(drafts, slot, slot.n_tokens)
+    while n < n_max and n_left:
+        n_left = matches_follow(&drafts.own[slot.id], slot.tokens, slot.n_tokens)
+        n += 1
+    return n
+
+
 cdef int32_t _draft(void *arg, const Slot *slot, int32_t n, int32_t *draft, int32_t n_max) noexcept nogil:
     cdef TextDrafts *drafts = <TextDrafts *>arg
     cdef Matches *own = &drafts.own[slot.id]
@@ -50,10 +68,7 @@ cdef int32_t _draft(void *arg, const Slot *slot, int32_t n, int32_t *draft, int3
     cdef Drafted drafted, other
     cdef int32_t i, k
     cdef int32_t more[DRAFT_MAX]
-    if drafts.tasks[slot.id] != slot.task.command.id:
-        drafts.tasks[slot.id] = slot.task.command.id
-        drafts.n_learned[slot.id] = 0
-        matches_agree(own, slot.tokens, n)
+    _begin(drafts, slot, n)
     matches_follow(own, slot.tokens, n)
     if drafts.tables.dynamic != NULL:
         _learn(drafts, slot, n)
@@ -115,6 +130,7 @@ cdef class TextDrafter(Drafter):
         if answers and answers_init(&self.drafts.answers, ANSWER_OWNERS_MAX, ANSWER_TOKENS_MAX) < 0:
             raise MemoryError()
         self.fn = _draft
+        self.follow = _follow
         self.end = _end
         self.arg = &self.drafts
 

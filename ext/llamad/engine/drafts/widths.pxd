@@ -29,11 +29,12 @@ ctypedef struct Widths:
     int32_t n_plain          # rows that it would have had without drafts: one for each slot and filler
     int32_t n_same           # steps in a row that had as many
     int64_t t_step_us        # when the last step was planned; 0: there was something else between
+    int32_t is_mixed         # the last step had prompts, too
 
 cdef void widths_init(Widths *widths, int32_t has_device) noexcept nogil
 cdef void widths_learn(Widths *widths, int64_t now, int32_t n_slots, int32_t n_tokens,
                        double drafting_us) noexcept nogil
-cdef void widths_planned(Widths *widths, int64_t now, int32_t n_plain, int32_t width) noexcept nogil
+cdef void widths_planned(Widths *widths, int64_t now, int32_t n_plain, int32_t width, int32_t is_mixed) noexcept nogil
 cdef int32_t widths_choose(Widths *widths, const double *tokens, int32_t n_slots, int32_t n_plain,
                            int32_t n_width_max, double draft_us) noexcept nogil
 cdef void widths_try(Widths *widths) noexcept nogil

@@ -82,7 +82,12 @@ cdef void widths_learn(Widths *widths, int64_t now, int32_t n_slots, int32_t n_t
     """Note that the last step is over: it gave n_tokens to n_slots. Before it, a draft model took drafting_us."""
     cdef double step_us = <double>(now - widths.t_step_us)
     cdef double cost = widths.cost_us[min(widths.n_rows, <int32_t>WIDTH_ROWS_MAX)]
-    if widths.t_step_us == 0 or n_slots == 0:
+    if n_slots == 0 or (widths.t_step_us == 0 and not widths.is_mixed):
+        widths.is_try = 0
+        return
+    if widths.is_mixed:
+        # Its time is mostly that of the prompts. What its rows would have taken without them is known, or guessed.
+        _account(widths, drafting_us + _cost(widths, widths.n_rows), drafting_us, n_slots, n_tokens)
         widths.is_try = 0
         return
     if widths.n_same >= widths.n_settling:
@@ -93,13 +98,20 @@ cdef void widths_learn(Widths *widths, int64_t now, int32_t n_slots, int32_t n_t
     widths.is_try = 0
 
 
-cdef void widths_planned(Widths *widths, int64_t now, int32_t n_plain, int32_t width) noexcept nogil:
-    """Note that a step begins, with n_plain slots and fillers of this width; 0: a step with something else in it."""
+cdef void widths_planned(Widths *widths, int64_t now, int32_t n_plain, int32_t width, int32_t is_mixed) noexcept nogil:
+    """Note that a step begins, with n_plain slots and fillers of this width; 0: only prompts. If is_mixed, there may be
+    prompts beside them: its shape is new, and nothing can be learned from it."""
     cdef int32_t n_rows = n_plain * width
-    widths.n_same = widths.n_same + 1 if n_rows == widths.n_rows else 0
+    if is_mixed:
+        widths.n_same = widths.n_settling  # as far as it matters, no shape has to settle
+    elif n_rows == widths.n_rows and not widths.is_mixed:
+        widths.n_same += 1
+    else:
+        widths.n_same = 0
     widths.n_rows = n_rows
     widths.n_plain = n_plain
-    widths.t_step_us = now if n_rows else 0
+    widths.is_mixed = is_mixed
+    widths.t_step_us = now if n_rows and not is_mixed else 0
 
 
 # --- choosing -----------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from llamad.base.system cimport load_int
 from llamad.engine.costs.scheduler cimport (
     FALL_RATE, FLASH_TILE, GPU_CHUNK_TOKENS_MIN, LEARN_RATE, RISE_RATE, SLOW_TOKEN_US,
 )
+from llamad.engine.kv.cells cimport cells_fit
 from llamad.engine.kv.slots cimport (
     SLOT_DECODING, SLOT_PREFILLING, Slot, Slots, slot_room, slot_shows_prompt, slot_until,
 )
@@ -288,6 +289,29 @@ cdef void _add_output(Plan *plan) noexcept nogil:
         plan.n_rows = 1
 
 
+cdef int32_t _draft_beside(const Plan *plan, const Slots *slots) noexcept nogil:
+    """Return how many drafted tokens each decoding slot may have beside the prompts of this step."""
+    cdef const Slot *slot
+    cdef int32_t i, n_ends = 0, n_slots = plan.n_decoding + plan.n_fillers, n, n_room, n_others
+    for i in range(slots.n):
+        slot = &slots.items[i]
+        if slot.state == SLOT_PREFILLING and slot.n_planned:
+            if slot_shows_prompt(slot):
+                return 0  # it may take all rows
+            n_ends += slot.n_tokens + slot.n_planned == slot.n_prefill
+    # The last token of a prompt would make another graph, because it is one token.
+    if plan.tokens_max or plan.tokens_cap or (plan.is_separate and n_ends):
+        return 0
+    n = min(plan.n_draft, (plan.rows_max - n_ends) // n_slots - 1)
+    n_room = plan.batch_max - n_slots
+    if not plan.is_separate:
+        # Drafts fill up the last graph, and make no other.
+        n_others = n_slots + plan.n_prefill_tokens + plan.n_padding
+        n_room = min(plan.batch_max - n_others, (plan.ubatch - n_others % plan.ubatch) % plan.ubatch)
+    n = max(0, min(n, n_room // n_slots))
+    return n if cells_fit(slots, plan.n_prefill_tokens + plan.n_padding + n_slots * (1 + n)) else 0
+
+
 cdef void batch_fill(Plan *plan, Slots *slots) noexcept nogil:
     """Fill the batch in ascending slot order, because llama.cpp joins only such sequences into one graph."""
     cdef Slot *slot
@@ -309,12 +333,14 @@ cdef void batch_fill(Plan *plan, Slots *slots) noexcept nogil:
             plan.n_prompt_left += slot.n_prefill - slot.n_tokens
     order_begin(&plan.order, slots)
     _choose_prompts(plan, slots)
-    if plan.n_prefill_tokens or plan.media_slot != NULL or plan.n_decoding == 0:
+    if plan.media_slot != NULL or plan.n_decoding == 0:
         plan.n_draft = 0
     padding_choose(plan, slots)
     fillers_choose(plan, slots)
     if plan.n_draft:
         plan.n_draft = min(plan.n_draft, plan.rows_max // (plan.n_decoding + plan.n_fillers) - 1)
+    if plan.n_draft and plan.n_prefill_tokens:
+        plan.n_draft = _draft_beside(plan, slots)
     if plan.is_separate:
         _add_separate(plan, slots)
     for i in range(slots.n):
@@ -350,6 +376,8 @@ cdef void _learn_best(Plan *plan, double cost) noexcept nogil:
 cdef void batch_learn(Plan *plan, int64_t decode_us, int64_t wait_us) noexcept nogil:
     """Learn from the cost of the last step; wait_us of it passed after decode() had returned."""
     cdef double cost, rate
+    if plan.n_draft:
+        plan.prefill_us = 0  # the slots have decoded
     if plan.n_media or plan.n_draft:
         return  # the time includes other rows
     if plan.turns.is_new:

@@ -252,8 +252,9 @@ cdef class WidthsProbe:
     def credit_us(self) -> float:
         return self.widths.credit_us
 
-    def plan(self, now_us: int, n_width_max: int, tries: bool = False) -> int:
-        """Choose the next step's width; the step begins. tries: it has a draft in any case."""
+    def plan(self, now_us: int, n_width_max: int, tries: bool = False, is_mixed: bool = False) -> int:
+        """Choose the next step's width; the step begins. tries: it has a draft in any case. is_mixed: there are prompts
+        in it."""
         cdef double tokens[WIDTHS]
         cdef int32_t width, k
         for k in range(WIDTHS):
@@ -262,5 +263,5 @@ cdef class WidthsProbe:
         if width == 1 and tries:
             widths_try(&self.widths)
             width = 2
-        widths_planned(&self.widths, now_us, self.n_slots, width)
+        widths_planned(&self.widths, now_us, self.n_slots, width, is_mixed)
         return width
