@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from support.drafted_tasks import CHAOS
+from support.drafts.drafted_tasks import CHAOS
 from support.engine_harness import Harness
 
 from llamad.engine.drafts.spec_types import automatic
