@@ -267,6 +267,7 @@ class Instance:
             n_max=n_max,
             n_min=settings.spec_draft_n_min if n_max < 0 else min(settings.spec_draft_n_min, n_max),
             p_min=settings.spec_draft_p_min,
+            has_device=self.loaded.has_device,
         )
         core.draft_model(model)
         if settings.warmup and (code := model.warm_up(max(0, self.loaded.info.bos))) != 0:

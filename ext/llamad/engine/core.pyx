@@ -222,6 +222,7 @@ cdef class Core:
         """Let a draft model guess tokens, too, where the drafter has no better guess. Call after draft_with()."""
         self.model = model
         model.drafts.table = self.state.table
+        model.drafts.tries = self.state.drafts.is_named
         self.state.drafts.model = &model.drafts
 
     # --- for tests ------------------------------------------------------------------------------------------------

@@ -16,7 +16,9 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 from llamad.base.system cimport load_int, now_us
 from llamad.engine.costs.drafts cimport ACCEPTANCE_GUESS, DRAFT_COST_GUESS, FOLLOW_PIECES, FOLLOW_TOKENS
 from llamad.engine.drafts.acceptance cimport acceptance_add, acceptance_age, acceptance_share, acceptance_tokens
-from llamad.engine.drafts.draft_model cimport model_draft, model_follow, model_n_max, model_works
+from llamad.engine.drafts.draft_model cimport (
+    model_draft, model_follow, model_forget_cost, model_n_max, model_works,
+)
 from llamad.engine.drafts.drafts cimport Drafts
 from llamad.engine.drafts.forced_text cimport forced_draft, forced_follow
 from llamad.engine.drafts.match_finder cimport PIECE_TOKENS
@@ -117,7 +119,7 @@ cdef int32_t _choose(State *state, int32_t n_slots, int32_t n_rows, int32_t n_lo
     """Return how many drafted tokens each decoding slot gets; the longest draft is n_longest. With fillers a step
     without drafts has n_rows. has_model: the draft model would draft for some of them."""
     cdef double tokens[WIDTHS]
-    cdef double draft_us = 0
+    cdef double draft_us = 0, expected_us = 0
     cdef int32_t i, k, n, n_max = _n_draft_max(state, n_rows)
     if state.drafts.n_fixed >= 0:
         return min(n_max, state.drafts.n_fixed) if n_longest else 0
@@ -127,9 +129,11 @@ cdef int32_t _choose(State *state, int32_t n_slots, int32_t n_rows, int32_t n_lo
         if _decodes(&state.slots.items[i]):
             _expect(state, i, tokens)
     if has_model:
-        draft_us = state.drafts.model.draft_us
-        draft_us = draft_us if draft_us else DRAFT_COST_GUESS * widths_plain_us(&state.drafts.widths, n_rows)
+        expected_us = DRAFT_COST_GUESS * widths_plain_us(&state.drafts.widths, n_rows)
+        draft_us = state.drafts.model.draft_us if state.drafts.model.draft_us else expected_us
     n = widths_choose(&state.drafts.widths, tokens, n_slots, n_rows, n_max + 1, draft_us) - 1
+    if n == 0 and has_model:
+        model_forget_cost(state.drafts.model, expected_us)
     if n == 0 and n_max and state.drafts.is_named and _is_untried(state, has_model):
         widths_try(&state.drafts.widths)
         return 1
@@ -139,12 +143,11 @@ cdef int32_t _choose(State *state, int32_t n_slots, int32_t n_rows, int32_t n_lo
 
 cdef void _follow(State *state) noexcept nogil:
     """Let the draft model read what slots have got."""
-    cdef int32_t i, n_max = state.drafts.model.n_batch
+    cdef int32_t i, n_max = state.drafts.model.n_batch, is_decoding = 0
     cdef int64_t t_begin = now_us()
     for i in range(state.slots.n):
-        if _decodes(&state.slots.items[i]):
-            n_max = FOLLOW_TOKENS
-    if model_follow(state.drafts.model, &state.slots, n_max):
+        is_decoding |= _decodes(&state.slots.items[i])
+    if model_follow(state.drafts.model, &state.slots, FOLLOW_TOKENS if is_decoding else n_max, is_decoding):
         state.drafts.drafting_us += <double>(now_us() - t_begin)
 
 
@@ -194,6 +197,8 @@ cdef void draft_step_plan(State *state) noexcept nogil:
         if has_model:
             n_model = _choose_model(state)
         state.plan.n_draft = _choose(state, n_slots, n_rows, max(n_longest, n_model), n_model > 0)
+        if n_model:
+            drafts.model.is_idle = state.plan.n_draft == 0 or drafts.widths.is_try
         if n_model and state.plan.n_draft:
             _draft_with_model(state, n_longest)
         for i in range(state.slots.n):

@@ -10,6 +10,7 @@ class DraftModel:
         n_max: int,
         n_min: int,
         p_min: float,
+        has_device: bool = False,
     ) -> None: ...
     def warm_up(self, token: int) -> int: ...
     @property

@@ -15,10 +15,14 @@ from support.drafts.model_pair import Pair
     text=st.sampled_from([None, 0.0, 0.9]),
     n_fixed=st.sampled_from([-1, 1, 3, 7, 15]),
     memory=st.sampled_from(list(MEMORIES)),
+    has_device=st.booleans(),
 )
-def test_text_probabilities_and_ends_are_those_of_plain_decoding(tasks, astray, text, n_fixed, memory):
+def test_text_probabilities_and_ends_are_those_of_plain_decoding(
+    tasks, astray, text, n_fixed, memory, has_device
+):
     plain, _ = run(tasks, memory=memory)
-    drafted, _ = Pair(astray=astray, text=text, n_fixed=n_fixed, memory=memory).run(tasks)
+    pair = Pair(astray=astray, text=text, n_fixed=n_fixed, memory=memory, has_device=has_device)
+    drafted, _ = pair.run(tasks)
     assert drafted == plain
 
 
@@ -88,7 +92,27 @@ def test_a_model_that_is_always_wrong_is_hardly_used():
     pair = Pair(astray=1.0, n_fixed=-1, n_slots=1)
     _, n_steps = pair.run(greedy(1, n_predict=200))
     assert n_steps >= 195
-    assert pair.draft.n_tokens_decoded < 200
+    assert pair.draft.n_tokens_decoded < 100
+
+
+def test_a_model_that_is_always_wrong_reads_no_more_than_a_try_needs():
+    pair = Pair(astray=1.0, n_fixed=-1, n_slots=1, n_ctx=512, is_named=True)
+    with pair.h as h:
+        h.sampling = SAMPLERS["greedy"]
+        h.wait(h.submit(b"first", n_predict=300))
+        n_before = pair.draft.n_tokens_decoded
+        task = h.submit(b"x" * 50, n_predict=300)
+        h.wait(task)
+        assert h.end(task).n_drafted > 0
+    assert 50 < pair.draft.n_tokens_decoded - n_before < 120
+
+
+def test_all_decodes_for_a_gpu_have_one_shape():
+    pair = Pair(n_slots=1, has_device=True)
+    pair.run(greedy(1, n_predict=80))
+    # Every decode after the prompt's has one token, so that there are as many as tokens.
+    assert pair.draft.n_decodes >= pair.draft.n_tokens_decoded - 4
+    assert pair.draft.n_tokens_decoded <= 80 + 80 // 8 + 4
 
 
 def test_each_request_has_its_own_limits():

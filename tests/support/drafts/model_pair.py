@@ -12,7 +12,18 @@ class Pair:
     text, where a share of `text` is right; None: not from text."""
 
     def __init__(
-        self, *, astray=0.0, text=None, n_fixed=7, n_slots=4, n_ctx=256, memory="streams", n_max=-1, **options
+        self,
+        *,
+        astray=0.0,
+        text=None,
+        n_fixed=7,
+        n_slots=4,
+        n_ctx=256,
+        memory="streams",
+        n_max=-1,
+        has_device=False,
+        is_named=False,
+        **options,
     ):
         kind = {"n_ctx": n_ctx, "n_batch": 128, "n_seqs": n_slots, "chaos": CHAOS, **MEMORIES[memory]}
         self.target = Fake(**kind)
@@ -32,8 +43,9 @@ class Pair:
             n_max=n_max,
             n_min=0,
             p_min=0.0,
+            has_device=has_device,
         )
-        assert self.h.core.draft_with(self.drafter, n_fixed, n_rollback)
+        assert self.h.core.draft_with(self.drafter, n_fixed, n_rollback, is_named=is_named)
         self.h.core.draft_model(self.model)
 
     def run(self, tasks):

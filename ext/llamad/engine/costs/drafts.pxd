@@ -18,6 +18,8 @@ cdef enum:
     # Pieces of prompts that the match finder takes in a step beyond those that the step computes: 12 to 30 µs each.
     # Chosen.
     FOLLOW_PIECES = 4
+    # A decode of a draft model that took this many times as long as usual had another reason. Chosen.
+    DRAFT_OUTLIER = 4
     # Prompt tokens that a draft model reads in a step while others decode. Chosen.
     FOLLOW_TOKENS = 256
     # The most tokens that a draft model still has to read when it drafts; more are read in a decode before. Chosen.

@@ -16,6 +16,9 @@ ctypedef struct ModelDrafts:
     int32_t *held            # the tokens of each sequence: n_ctx for each
     int32_t *n_held
     int8_t *is_drafting      # for each slot: this step's draft is the model's
+    int32_t has_device       # a GPU: repeated shapes are much faster than others
+    int32_t is_idle          # its drafts do not pay at present, so that it reads nothing
+    int32_t tries            # but what a task needs that has had no draft
     llamad_batch batch
     int32_t n_batch          # llama.cpp's n_batch
     int32_t *seq_ids
@@ -30,5 +33,6 @@ cdef class DraftModel:
 cdef int32_t model_n_max(const ModelDrafts *model, const Slot *slot) noexcept nogil
 cdef int model_works(const ModelDrafts *model) noexcept nogil
 cdef int32_t model_behind(ModelDrafts *model, const Slot *slot, int32_t n) noexcept nogil
-cdef int32_t model_follow(ModelDrafts *model, const Slots *slots, int32_t n_max) noexcept nogil
+cdef int32_t model_follow(ModelDrafts *model, const Slots *slots, int32_t n_max, int32_t waits) noexcept nogil
+cdef void model_forget_cost(ModelDrafts *model, double expected_us) noexcept nogil
 cdef void model_draft(ModelDrafts *model, Slots *slots, int32_t n) noexcept nogil

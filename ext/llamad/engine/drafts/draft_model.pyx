@@ -10,7 +10,9 @@ from libc.string cimport memcpy, memset
 
 from llamad.base.function_table cimport llamad_candidate
 from llamad.base.system cimport now_us
-from llamad.engine.costs.drafts cimport ADOPT_TOKENS_MIN, BEHIND_MAX, COST_LEARN_RATE
+from llamad.engine.costs.drafts cimport (
+    ACCEPTANCE_DECAY, ADOPT_TOKENS_MIN, BEHIND_MAX, COST_LEARN_RATE, DRAFT_OUTLIER,
+)
 from llamad.engine.costs.sampler cimport TOPK_COLLECT_MAX
 from llamad.engine.kv.slots cimport (
     DRAFT_MAX, SLOT_DECODING, SLOT_PREFILLING, Slot, Slots, common_prefix,
@@ -114,16 +116,24 @@ cdef int _decode(ModelDrafts *model, const Slots *slots) noexcept nogil:
     return -1
 
 
-cdef int32_t model_follow(ModelDrafts *model, const Slots *slots, int32_t n_max) noexcept nogil:
-    """Read at most n_max of the tokens that slots hold and the model lacks. Return how many were read."""
+cdef int _is_read(const ModelDrafts *model, const Slot *slot) noexcept nogil:
+    """Return whether what the slot gets is read, so that it can be drafted for."""
+    if slot.task == NULL or slot.state not in (SLOT_PREFILLING, SLOT_DECODING):
+        return 0
+    return slot.task.command.options.speculative_n_max != 0 and (
+        not model.is_idle or (model.tries and slot.n_drafted == 0))
+
+
+cdef int32_t model_follow(ModelDrafts *model, const Slots *slots, int32_t n_max, int32_t waits) noexcept nogil:
+    """Read at most n_max of the tokens that slots hold and the model lacks. Return how many were read. waits: return
+    when they are read, so that the time is known."""
     cdef const Slot *slot
     cdef int32_t i, k, n, n_behind, n_begun
     n_max = min(n_max, model.n_batch)
     model.batch.n_tokens = 0
     for i in range(model.n_slots):
         slot = &slots.items[i]
-        if (slot.task == NULL or slot.state not in (SLOT_PREFILLING, SLOT_DECODING)
-                or slot.task.command.options.speculative_n_max == 0):
+        if not _is_read(model, slot):
             continue
         n = slot.n_tokens
         n_behind = model_behind(model, slot, n)
@@ -136,7 +146,8 @@ cdef int32_t model_follow(ModelDrafts *model, const Slots *slots, int32_t n_max)
     n = model.batch.n_tokens
     if n:
         model.batch.output[n - 1] = 1  # as in batch.pyx: a decode without any output is another graph
-        _decode(model, slots)
+        if _decode(model, slots) == 0 and waits:
+            model.table.logits(model.ctx, n - 1)
     return n
 
 
@@ -203,9 +214,12 @@ cdef int _begin(ModelDrafts *model, const Slots *slots) noexcept nogil:
 
 cdef int32_t _take(ModelDrafts *model, Slots *slots, int32_t n_max) noexcept nogil:
     """Append the likeliest tokens to the drafts, and add those that another one may follow to the next batch. Return
-    how many were added. The batch before is overwritten behind where it is read."""
+    how many were added. The batch before is overwritten behind where it is read.
+
+    With a GPU the others are added, too: if all of a draft is right, the next one begins with one token then, as always,
+    and not with two, which would be another shape."""
     cdef Slot *slot
-    cdef int32_t i, token, n_tokens = model.batch.n_tokens, seq
+    cdef int32_t i, token, n_tokens = model.batch.n_tokens, seq, n_left, n_more = 0
     cdef int8_t output
     model.batch.n_tokens = 0
     for i in range(n_tokens):
@@ -213,29 +227,47 @@ cdef int32_t _take(ModelDrafts *model, Slots *slots, int32_t n_max) noexcept nog
         if not output:
             continue
         slot = &slots.items[seq]
-        token = _likeliest(model, i, _p_min(model, slot))
+        n_left = min(n_max, model_n_max(model, slot)) - slot.n_guessed
+        token = _likeliest(model, i, _p_min(model, slot)) if n_left > 0 else -1
         if token < 0:
             continue
         slot.draft[slot.n_guessed] = token
         slot.n_guessed += 1
-        if slot.n_guessed < min(n_max, model_n_max(model, slot)) and model.n_held[seq] < model.n_ctx:
+        if (n_left > 1 or model.has_device) and model.n_held[seq] < model.n_ctx:
             _add(model, seq, token, 1)
-    return model.batch.n_tokens
+            n_more += n_left > 1
+    return n_more
+
+
+cdef int32_t _n_drafting(const ModelDrafts *model) noexcept nogil:
+    cdef int32_t i, n = 0
+    for i in range(model.n_slots):
+        n += model.is_drafting[i]
+    return n
 
 
 cdef void model_draft(ModelDrafts *model, Slots *slots, int32_t n) noexcept nogil:
     """Draft at most n tokens for the slots that are marked in is_drafting; it stays set for those with a draft."""
     cdef int64_t t_begin = now_us()
-    cdef int32_t i, n_decodes = 1
+    cdef int32_t i, n_decodes = 1, n_more, is_alike
     for i in range(model.n_slots):
         if model.is_drafting[i]:
             slots.items[i].n_guessed = 0
     if _begin(model, slots) < 0:
         memset(model.is_drafting, 0, <size_t>model.n_slots)
         return
-    while _take(model, slots, n) and _decode(model, slots) == 0:
+    is_alike = model.batch.n_tokens == _n_drafting(model)
+    n_more = _take(model, slots, n)
+    if model.has_device and not is_alike:
+        t_begin = now_us()
+        n_decodes = 0
+    while n_more and _decode(model, slots) == 0:
         n_decodes += 1
-    _learn(model, <double>(now_us() - t_begin) / n_decodes)
+        n_more = _take(model, slots, n)
+    if n_decodes:
+        _learn(model, <double>(now_us() - t_begin) / n_decodes)
+    if model.has_device and model.batch.n_tokens and n_more == 0:
+        _decode(model, slots)  # the last tokens; nobody waits for it
     for i in range(model.n_slots):
         if model.is_drafting[i] and slots.items[i].n_guessed < min(n, _n_min(model, &slots.items[i])):
             slots.items[i].n_guessed = 0
@@ -243,7 +275,19 @@ cdef void model_draft(ModelDrafts *model, Slots *slots, int32_t n) noexcept nogi
 
 
 cdef void _learn(ModelDrafts *model, double us) noexcept nogil:
-    model.draft_us += (us - model.draft_us) * (COST_LEARN_RATE if model.draft_us else 1)
+    """Learn what a decode takes. The first ones of a shape take longer, so that less is believed sooner than more."""
+    if model.draft_us == 0:
+        model.draft_us = us
+    elif us < model.draft_us:
+        model.draft_us += (us - model.draft_us) / 2
+    else:
+        model.draft_us += (min(us, DRAFT_OUTLIER * model.draft_us) - model.draft_us) * COST_LEARN_RATE
+
+
+cdef void model_forget_cost(ModelDrafts *model, double expected_us) noexcept nogil:
+    """Let what was learned come closer to what is expected, so that a model that seemed slow is tried again."""
+    if model.draft_us > expected_us > 0:
+        model.draft_us += (expected_us - model.draft_us) * (1 - ACCEPTANCE_DECAY)
 
 
 # --- memory -------------------------------------------------------------------------------------------------------
@@ -274,10 +318,11 @@ cdef int _allocate(ModelDrafts *model) noexcept nogil:
 cdef class DraftModel:
     """Drafts with another model. `ctx` is its context, a handle like that of the core, with n_slots sequences of n_ctx
     tokens and batches of n_batch tokens; tokens below n_vocab are the same in both models. A draft has at most n_max
-    tokens (-1: as many as pay), at least n_min, and ends before a token that is less likely than p_min."""
+    tokens (-1: as many as pay), at least n_min, and ends before a token that is less likely than p_min. has_device: a
+    GPU computes it."""
 
     def __cinit__(self, ctx: int, *, n_slots: int, n_ctx: int, n_batch: int, n_vocab: int, n_max: int, n_min: int,
-                  p_min: float) -> None:
+                  p_min: float, has_device: bool = False) -> None:
         cdef ModelDrafts *model = &self.drafts
         model.ctx = <void *><uintptr_t>ctx
         model.n_slots = n_slots
@@ -287,6 +332,7 @@ cdef class DraftModel:
         model.n_max = DRAFT_MAX if n_max < 0 else min(<int32_t>DRAFT_MAX, <int32_t>n_max)
         model.n_min = n_min
         model.p_min = p_min
+        model.has_device = has_device
         if n_slots > n_batch:
             raise ValueError("a batch needs a token for every slot")
         if _allocate(model) < 0:

@@ -55,7 +55,8 @@ cdef void _learn_switch(Widths *widths, double step_us, double cost) noexcept no
     widths.switch_us += SWITCH_LEARN_RATE * (min(extra_us, 4 * widths.switch_us + 1) - widths.switch_us)
 
 
-cdef void _charge_try(Widths *widths, double credit_us) noexcept nogil:
+cdef void _charge(Widths *widths, double credit_us) noexcept nogil:
+    """Set the credit after something that had to be done; drafts that pay keep what they need to begin."""
     widths.credit_us = max(credit_us, min(widths.credit_us, 2 * widths.switch_us))
 
 
@@ -66,12 +67,12 @@ cdef void _account(Widths *widths, double step_us, double drafting_us, int32_t n
     if plain_us <= 0:
         return
     if widths.n_rows == widths.n_plain:
-        widths.credit_us += LOSS_PART * plain_us
+        _charge(widths, widths.credit_us + LOSS_PART * plain_us - drafting_us)
     else:
         step_us = min(step_us, drafting_us + STEP_OUTLIER * _cost(widths, widths.n_rows))
         gain_us = (1 + LOSS_PART) * n_tokens * plain_us / n_slots - step_us
         if widths.is_try:
-            _charge_try(widths, widths.credit_us + gain_us)
+            _charge(widths, widths.credit_us + gain_us)
         else:
             widths.credit_us += gain_us
     widths.credit_us = min(widths.credit_us, CREDIT_SWITCHES_MAX * widths.switch_us + CREDIT_STEPS_MAX * plain_us)
@@ -166,7 +167,7 @@ cdef void widths_try(Widths *widths) noexcept nogil:
     for it and for the change back to plain steps, but keeps what drafts that pay need to begin: otherwise many short
     requests would keep them from it."""
     widths.is_try = 1
-    _charge_try(widths, widths.credit_us - widths.switch_us)
+    _charge(widths, widths.credit_us - widths.switch_us)
 
 
 # --- clocks -------------------------------------------------------------------------------------------------------
