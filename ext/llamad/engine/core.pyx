@@ -8,6 +8,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 
 from llamad.engine.drafts.draft_model cimport DraftModel
 from llamad.engine.drafts.drafts cimport Drafter, drafts_free, drafts_init
+from llamad.engine.drafts.widths cimport widths_lend
 from llamad.engine.kv.device_copies cimport copies_init
 from llamad.engine.kv.host_cache cimport cache_free, cache_init
 from llamad.engine.threads.grammar_pool cimport grammar_pool_start, grammar_pool_stop
@@ -222,8 +223,8 @@ cdef class Core:
         """Let a draft model guess tokens, too, where the drafter has no better guess. Call after draft_with()."""
         self.model = model
         model.drafts.table = self.state.table
-        model.drafts.tries = self.state.drafts.is_named
         self.state.drafts.model = &model.drafts
+        widths_lend(&self.state.drafts.widths)
 
     # --- for tests ------------------------------------------------------------------------------------------------
 

@@ -14,10 +14,10 @@
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from llamad.base.system cimport load_int, now_us
-from llamad.engine.costs.drafts cimport ACCEPTANCE_GUESS, DRAFT_COST_GUESS, FOLLOW_PIECES, FOLLOW_TOKENS
+from llamad.engine.costs.drafts cimport ACCEPTANCE_GUESS, DRAFT_COST_GUESS, FOLLOW_PIECES, FOLLOW_TOKENS, TRY_SWITCHES
 from llamad.engine.drafts.acceptance cimport acceptance_add, acceptance_age, acceptance_share, acceptance_tokens
 from llamad.engine.drafts.draft_model cimport (
-    model_draft, model_follow, model_forget_cost, model_n_max, model_works,
+    model_draft, model_follow, model_forget_cost, model_is_ready, model_n_max, model_reading_us, model_works,
 )
 from llamad.engine.drafts.drafts cimport Drafts
 from llamad.engine.drafts.forced_text cimport forced_draft, forced_follow
@@ -109,7 +109,8 @@ cdef int _is_untried(const State *state, int32_t has_model) noexcept nogil:
     for i in range(state.slots.n):
         slot = &state.slots.items[i]
         if _decodes(slot) and slot.n_drafted == 0 and (
-                slot.n_guessed or (has_model and state.drafts.model.is_drafting[i])):
+                slot.n_guessed or (has_model and state.drafts.model.is_drafting[i]
+                                   and model_is_ready(state.drafts.model, slot))):
             return 1
     return 0
 
@@ -134,11 +135,32 @@ cdef int32_t _choose(State *state, int32_t n_slots, int32_t n_rows, int32_t n_lo
     n = widths_choose(&state.drafts.widths, tokens, n_slots, n_rows, n_max + 1, draft_us) - 1
     if n == 0 and has_model:
         model_forget_cost(state.drafts.model, expected_us)
-    if n == 0 and n_max and state.drafts.is_named and _is_untried(state, has_model):
+    if n == 0 and n_max and state.drafts.is_named and widths_plain_us(&state.drafts.widths, n_rows) > 0 and (
+            _is_untried(state, has_model)):
         widths_try(&state.drafts.widths)
         return 1
     # A GPU is slow with a new shape, so the shape stays. On a CPU every row costs.
     return n if state.plan.has_device else min(n, n_longest)
+
+
+cdef int _can_read(const State *state) noexcept nogil:
+    """Return whether the ledger can pay for what an idle draft model has to read before it drafts again."""
+    cdef const Drafts *drafts = &state.drafts
+    cdef double need_us
+    if not drafts.model.is_idle:
+        return 1
+    need_us = model_reading_us(drafts.model, &state.slots)
+    return drafts.widths.credit_us >= TRY_SWITCHES * drafts.widths.switch_us + need_us
+
+
+cdef void _note_use(State *state, int32_t n_rows) noexcept nogil:
+    """Note whether the draft model is used in the next step. One that was idle has something to read first."""
+    cdef Drafts *drafts = &state.drafts
+    if state.plan.n_draft == 0 or drafts.widths.is_try:
+        drafts.model.is_idle |= widths_plain_us(&drafts.widths, n_rows) > 0
+    elif drafts.model.is_idle:
+        drafts.model.is_idle = 0
+        drafts.widths.credit_us -= model_reading_us(drafts.model, &state.slots)
 
 
 cdef void _follow(State *state) noexcept nogil:
@@ -148,7 +170,7 @@ cdef void _follow(State *state) noexcept nogil:
     for i in range(state.slots.n):
         is_decoding |= _decodes(&state.slots.items[i])
     if model_follow(state.drafts.model, &state.slots, FOLLOW_TOKENS if is_decoding else n_max, is_decoding):
-        state.drafts.drafting_us += <double>(now_us() - t_begin)
+        state.drafts.reading_us += <double>(now_us() - t_begin)
 
 
 cdef void _draft_with_model(State *state, int32_t n_longest) noexcept nogil:
@@ -168,7 +190,7 @@ cdef void draft_step_plan(State *state) noexcept nogil:
     cdef Drafts *drafts = &state.drafts
     cdef Slot *slot
     cdef int32_t i, k, n_slots = 0, n_rows = 0, first = -1, last = -1, n_longest = 0, n_model = 0, has_model
-    cdef int32_t is_mixed = 0
+    cdef int32_t is_mixed = 0, is_affordable = 0
     cdef int64_t now
     # Beside prompts, the last step may have had room for fewer than were planned.
     if drafts.widths.is_mixed:
@@ -177,11 +199,13 @@ cdef void draft_step_plan(State *state) noexcept nogil:
     if drafts.fn == NULL and drafts.model == NULL:
         return
     now = now_us()
-    widths_learn(&drafts.widths, now, drafts.n_slots, drafts.n_taken, drafts.drafting_us)
+    widths_learn(&drafts.widths, now - <int64_t>drafts.reading_us, drafts.n_slots, drafts.n_taken, drafts.drafting_us)
     drafts.n_slots = drafts.n_taken = 0
-    drafts.drafting_us = 0
+    drafts.drafting_us = drafts.reading_us = 0
     has_model = drafts.model != NULL and model_works(drafts.model)
     if has_model:
+        is_affordable = _can_read(state)
+        drafts.model.tries = drafts.is_named and is_affordable
         _follow(state)
     for i in range(state.slots.n):
         slot = &state.slots.items[i]
@@ -194,11 +218,11 @@ cdef void draft_step_plan(State *state) noexcept nogil:
     if n_slots:
         n_rows = fillers_bound(&state.plan, &state.slots, first, last, n_slots)
     if n_slots and not drafts.is_refused:
-        if has_model:
+        if has_model and is_affordable:
             n_model = _choose_model(state)
         state.plan.n_draft = _choose(state, n_slots, n_rows, max(n_longest, n_model), n_model > 0)
         if n_model:
-            drafts.model.is_idle = state.plan.n_draft == 0 or drafts.widths.is_try
+            _note_use(state, n_rows)
         if n_model and state.plan.n_draft:
             _draft_with_model(state, n_longest)
         for i in range(state.slots.n):

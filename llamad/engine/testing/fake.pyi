@@ -27,6 +27,7 @@ class Fake:
         decode_us: int = 0,
         token_us: int = 0,
         device_us: int = 0,
+        shape_us: int = 0,
         can_shift: bool = True,
         can_cut: bool = True,
         unified: bool = False,

@@ -4,8 +4,13 @@ fakes with random logits; the draft model's differ at some places."""
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.drafts.drafted_tasks import MEMORIES, SAMPLERS, TASKS, greedy, outcome, run
+from support.drafts.drafted_tasks import CHAOS, MEMORIES, SAMPLERS, TASKS, greedy, outcome, run
 from support.drafts.model_pair import Pair
+from support.engine_harness import Harness
+from support.timing_retries import learned
+
+from llamad.engine.drafts.draft_model import DraftModel
+from llamad.engine.testing.fake import Fake
 
 
 @settings(max_examples=50, deadline=None)
@@ -92,7 +97,7 @@ def test_a_model_that_is_always_wrong_is_hardly_used():
     pair = Pair(astray=1.0, n_fixed=-1, n_slots=1)
     _, n_steps = pair.run(greedy(1, n_predict=200))
     assert n_steps >= 195
-    assert pair.draft.n_tokens_decoded < 100
+    assert pair.draft.n_tokens_decoded < 400  # drafts of 7 tokens in every step would be 1,400
 
 
 def test_a_model_that_is_always_wrong_reads_no_more_than_a_try_needs():
@@ -103,8 +108,7 @@ def test_a_model_that_is_always_wrong_reads_no_more_than_a_try_needs():
         n_before = pair.draft.n_tokens_decoded
         task = h.submit(b"x" * 50, n_predict=300)
         h.wait(task)
-        assert h.end(task).n_drafted > 0
-    assert 50 < pair.draft.n_tokens_decoded - n_before < 120
+    assert pair.draft.n_tokens_decoded - n_before < 120
 
 
 def test_all_decodes_for_a_gpu_have_one_shape():
@@ -143,3 +147,41 @@ def test_a_warm_up_leaves_nothing():
     assert pair.draft.n_tokens_decoded == 1
     plain, _ = run(greedy(2))
     assert pair.run(greedy(2))[0] == plain
+
+
+def costly(astray, n_slots=1):
+    """How many steps 300 tokens take where a step takes 2 ms, a decode of the draft model a third of it, and the first
+    decodes of a shape longer, as on a GPU; and how many tokens the draft model decodes."""
+    kind = {"n_ctx": 512, "n_batch": 256, "n_seqs": n_slots, "chaos": CHAOS}
+    target = Fake(**kind, decode_us=2000, token_us=30, shape_us=1500)
+    draft = Fake(**kind, decode_us=650, token_us=10, shape_us=1000, astray=astray)
+    h = Harness(target, n_slots=n_slots, n_ctx=512, n_batch=256, has_device=True)
+    model = DraftModel(
+        draft.ctx,
+        n_slots=n_slots,
+        n_ctx=512,
+        n_batch=256,
+        n_vocab=259,
+        n_max=-1,
+        n_min=0,
+        p_min=0.0,
+        has_device=True,
+    )
+    assert h.core.draft_with(None, -1, is_named=True)
+    h.core.draft_model(model)
+    with h:
+        h.sampling = SAMPLERS["greedy"]
+        h.wait(*[h.submit(b"%d" % i * 100, n_predict=300) for i in range(n_slots)])
+        return h.stats()["n_steps"], draft.n_tokens_decoded
+
+
+@learned
+def test_a_good_model_is_used_though_its_first_decodes_are_slow():
+    n_steps, _ = costly(0.02)
+    assert n_steps < 240
+
+
+@learned
+def test_a_bad_model_reads_no_more_than_it_must():
+    _, n_decoded = costly(1.0)
+    assert n_decoded < 250

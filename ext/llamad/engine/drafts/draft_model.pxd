@@ -16,7 +16,9 @@ ctypedef struct ModelDrafts:
     int32_t *held            # the tokens of each sequence: n_ctx for each
     int32_t *n_held
     int8_t *is_drafting      # for each slot: this step's draft is the model's
-    int32_t has_device       # a GPU: repeated shapes are much faster than others
+    int32_t n_settling       # so many decodes of a new shape are slower: those of a GPU
+    int32_t n_rows           # tokens of the last decode
+    int32_t n_same           # decodes in a row that had as many
     int32_t is_idle          # its drafts do not pay at present, so that it reads nothing
     int32_t tries            # but what a task needs that has had no draft
     llamad_batch batch
@@ -26,6 +28,7 @@ ctypedef struct ModelDrafts:
     llamad_candidate *top
     int32_t n_failures       # decodes in a row that failed
     double draft_us          # what a decode for one token of each slot takes; 0: unknown
+    double read_us           # what reading a token takes; 0: unknown
 
 cdef class DraftModel:
     cdef ModelDrafts drafts
@@ -34,5 +37,7 @@ cdef int32_t model_n_max(const ModelDrafts *model, const Slot *slot) noexcept no
 cdef int model_works(const ModelDrafts *model) noexcept nogil
 cdef int32_t model_behind(ModelDrafts *model, const Slot *slot, int32_t n) noexcept nogil
 cdef int32_t model_follow(ModelDrafts *model, const Slots *slots, int32_t n_max, int32_t waits) noexcept nogil
+cdef int model_is_ready(const ModelDrafts *model, const Slot *slot) noexcept nogil
+cdef double model_reading_us(const ModelDrafts *model, const Slots *slots) noexcept nogil
 cdef void model_forget_cost(ModelDrafts *model, double expected_us) noexcept nogil
 cdef void model_draft(ModelDrafts *model, Slots *slots, int32_t n) noexcept nogil

@@ -11,7 +11,7 @@ from libc.string cimport memcpy, memset
 from llamad.base.function_table cimport llamad_candidate
 from llamad.base.system cimport now_us
 from llamad.engine.costs.drafts cimport (
-    ACCEPTANCE_DECAY, ADOPT_TOKENS_MIN, BEHIND_MAX, COST_LEARN_RATE, DRAFT_OUTLIER,
+    ACCEPTANCE_DECAY, ADOPT_TOKENS_MIN, BEHIND_MAX, COST_LEARN_RATE, DRAFT_OUTLIER, SETTLING_STEPS_GPU,
 )
 from llamad.engine.costs.sampler cimport TOPK_COLLECT_MAX
 from llamad.engine.kv.slots cimport (
@@ -101,6 +101,8 @@ cdef int _decode(ModelDrafts *model, const Slots *slots) noexcept nogil:
     """Decode the batch. Return 0, or -1 if that failed: then its sequences are dropped. If there is no room, slots that
     have no task give theirs."""
     cdef int32_t code, i
+    model.n_same = model.n_same + 1 if model.batch.n_tokens == model.n_rows else 0
+    model.n_rows = model.batch.n_tokens
     code = model.table.decode(model.ctx, &model.batch)
     if code == NO_ROOM:
         for i in range(model.n_slots):
@@ -129,6 +131,8 @@ cdef int32_t model_follow(ModelDrafts *model, const Slots *slots, int32_t n_max,
     when they are read, so that the time is known."""
     cdef const Slot *slot
     cdef int32_t i, k, n, n_behind, n_begun
+    cdef int64_t t_begin = now_us()
+    cdef double us
     n_max = min(n_max, model.n_batch)
     model.batch.n_tokens = 0
     for i in range(model.n_slots):
@@ -148,7 +152,25 @@ cdef int32_t model_follow(ModelDrafts *model, const Slots *slots, int32_t n_max,
         model.batch.output[n - 1] = 1  # as in batch.pyx: a decode without any output is another graph
         if _decode(model, slots) == 0 and waits:
             model.table.logits(model.ctx, n - 1)
+            us = <double>(now_us() - t_begin) / n
+            model.read_us += (us - model.read_us) * (COST_LEARN_RATE if model.read_us else 1)
     return n
+
+
+cdef int model_is_ready(const ModelDrafts *model, const Slot *slot) noexcept nogil:
+    """Return whether it has read what the slot holds, but for a few tokens. True for slots that were followed."""
+    return slot.n_tokens - model.n_held[slot.id] <= BEHIND_MAX
+
+
+cdef double model_reading_us(const ModelDrafts *model, const Slots *slots) noexcept nogil:
+    """Return about how long it takes to read what the decoding slots hold and the model lacks."""
+    cdef const Slot *slot
+    cdef int32_t i, n = 0
+    for i in range(model.n_slots):
+        slot = &slots.items[i]
+        if slot.state == SLOT_DECODING and not model_is_ready(model, slot):
+            n += slot.n_tokens - model.n_held[i]
+    return n * model.read_us
 
 
 # --- drafting -----------------------------------------------------------------------------------------------------
@@ -233,40 +255,32 @@ cdef int32_t _take(ModelDrafts *model, Slots *slots, int32_t n_max) noexcept nog
             continue
         slot.draft[slot.n_guessed] = token
         slot.n_guessed += 1
-        if (n_left > 1 or model.has_device) and model.n_held[seq] < model.n_ctx:
+        if (n_left > 1 or model.n_settling) and model.n_held[seq] < model.n_ctx:
             _add(model, seq, token, 1)
             n_more += n_left > 1
     return n_more
 
 
-cdef int32_t _n_drafting(const ModelDrafts *model) noexcept nogil:
-    cdef int32_t i, n = 0
-    for i in range(model.n_slots):
-        n += model.is_drafting[i]
-    return n
-
-
 cdef void model_draft(ModelDrafts *model, Slots *slots, int32_t n) noexcept nogil:
     """Draft at most n tokens for the slots that are marked in is_drafting; it stays set for those with a draft."""
-    cdef int64_t t_begin = now_us()
-    cdef int32_t i, n_decodes = 1, n_more, is_alike
+    cdef int64_t t_begin = now_us(), t_end
+    cdef int32_t i, n_more
     for i in range(model.n_slots):
         if model.is_drafting[i]:
             slots.items[i].n_guessed = 0
     if _begin(model, slots) < 0:
         memset(model.is_drafting, 0, <size_t>model.n_slots)
         return
-    is_alike = model.batch.n_tokens == _n_drafting(model)
     n_more = _take(model, slots, n)
-    if model.has_device and not is_alike:
-        t_begin = now_us()
-        n_decodes = 0
-    while n_more and _decode(model, slots) == 0:
-        n_decodes += 1
+    while True:
+        t_end = now_us()
+        if model.n_same >= model.n_settling:
+            _learn(model, <double>(t_end - t_begin))
+        t_begin = t_end
+        if n_more == 0 or _decode(model, slots) < 0:
+            break
         n_more = _take(model, slots, n)
-    if n_decodes:
-        _learn(model, <double>(now_us() - t_begin) / n_decodes)
-    if model.has_device and model.batch.n_tokens and n_more == 0:
+    if model.n_settling and model.batch.n_tokens and n_more == 0:
         _decode(model, slots)  # the last tokens; nobody waits for it
     for i in range(model.n_slots):
         if model.is_drafting[i] and slots.items[i].n_guessed < min(n, _n_min(model, &slots.items[i])):
@@ -275,7 +289,7 @@ cdef void model_draft(ModelDrafts *model, Slots *slots, int32_t n) noexcept nogi
 
 
 cdef void _learn(ModelDrafts *model, double us) noexcept nogil:
-    """Learn what a decode takes. The first ones of a shape take longer, so that less is believed sooner than more."""
+    """Learn what a decode takes. What takes longer may have another reason, so that less is believed sooner."""
     if model.draft_us == 0:
         model.draft_us = us
     elif us < model.draft_us:
@@ -332,7 +346,7 @@ cdef class DraftModel:
         model.n_max = DRAFT_MAX if n_max < 0 else min(<int32_t>DRAFT_MAX, <int32_t>n_max)
         model.n_min = n_min
         model.p_min = p_min
-        model.has_device = has_device
+        model.n_settling = SETTLING_STEPS_GPU if has_device else 0
         if n_slots > n_batch:
             raise ValueError("a batch needs a token for every slot")
         if _allocate(model) < 0:

@@ -29,6 +29,7 @@ ctypedef struct Drafts:
     Acceptance accepted      # its drafts, of all slots
     Acceptance *accepted_of  # of each slot's task
     double drafting_us       # time that it took before the last step
+    double reading_us        # time that it took to read, which drafts win back later
     int32_t n_fixed          # every step verifies this many tokens; -1: as many as pay
     int32_t is_named         # the user named a drafter, so each request verifies a draft, whether it pays or not
     int32_t n_rollback       # the most tokens that the memory can remove again; 0: any number

@@ -32,6 +32,7 @@ ctypedef struct Widths:
     int32_t is_mixed         # the last step had prompts, too
 
 cdef void widths_init(Widths *widths, int32_t has_device) noexcept nogil
+cdef void widths_lend(Widths *widths) noexcept nogil
 cdef void widths_learn(Widths *widths, int64_t now, int32_t n_slots, int32_t n_tokens,
                        double drafting_us) noexcept nogil
 cdef void widths_planned(Widths *widths, int64_t now, int32_t n_plain, int32_t width, int32_t is_mixed) noexcept nogil

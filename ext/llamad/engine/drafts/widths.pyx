@@ -7,9 +7,9 @@ from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memcpy, memset
 
 from llamad.engine.costs.drafts cimport (
-    CLOCK_DECAY, CLOCK_PRIOR, COST_LEARN_RATE, COST_OUTLIER, CREDIT_STEPS_MAX, CREDIT_SWITCHES_MAX, GAIN_MIN,
-    HORIZON_TOKENS, LOSS_PART, ROWS_COST_GUESS, SETTLING_STEPS_GPU, STEP_OUTLIER, SWITCH_LEARN_RATE, SWITCH_US_CPU,
-    SWITCH_US_GPU,
+    CLOCK_DECAY, CLOCK_PRIOR, COST_LEARN_RATE, COST_OUTLIER, CREDIT_MODEL_SWITCHES, CREDIT_STEPS_MAX,
+    CREDIT_SWITCHES_MAX, GAIN_MIN, HORIZON_TOKENS, LOSS_PART, ROWS_COST_GUESS, SETTLING_STEPS_GPU, STEP_OUTLIER,
+    SWITCH_LEARN_RATE, SWITCH_US_CPU, SWITCH_US_GPU,
 )
 
 
@@ -18,6 +18,11 @@ cdef void widths_init(Widths *widths, int32_t has_device) noexcept nogil:
     widths.n_settling = SETTLING_STEPS_GPU if has_device else 0
     widths.switch_us = SWITCH_US_GPU if has_device else SWITCH_US_CPU
     widths.credit_us = 2 * widths.switch_us
+
+
+cdef void widths_lend(Widths *widths) noexcept nogil:
+    """Give what it takes to begin with a draft model: the first decodes of its shapes are slow, too."""
+    widths.credit_us = CREDIT_MODEL_SWITCHES * widths.switch_us
 
 
 # --- costs --------------------------------------------------------------------------------------------------------
@@ -118,8 +123,12 @@ cdef void widths_planned(Widths *widths, int64_t now, int32_t n_plain, int32_t w
 # --- choosing -----------------------------------------------------------------------------------------------------
 
 cdef double _step_us(const Widths *widths, int32_t n_plain, int32_t width, double draft_us) noexcept nogil:
-    """Return what a step of the width with this index takes, with its draft; 0: unknown."""
-    cdef double cost = _cost(widths, n_plain << width)
+    """Return what a step of the width with this index takes, with its draft; 0: unknown. More rows never take less,
+    whatever was measured."""
+    cdef double cost = 0
+    cdef int32_t i
+    for i in range(width + 1):
+        cost = max(cost, _cost(widths, n_plain << i))
     return cost + draft_us * ((1 << width) - 1) if cost > 0 else 0
 
 
@@ -150,7 +159,8 @@ cdef int32_t widths_choose(Widths *widths, const double *tokens, int32_t n_slots
         widths.width = 0
         return 1
     cost = _step_us(widths, n_plain, widths.width, draft_us)
-    if best == widths.width or cost <= 0:
+    # The first steps of a width say nothing of its cost.
+    if best == widths.width or cost <= 0 or (widths.width and widths.n_same < widths.n_settling):
         return 1 << widths.width
     now_rate = tokens[widths.width] / cost
     saved_us = HORIZON_TOKENS * n_slots * (1 / now_rate - 1 / best_rate)

@@ -131,6 +131,10 @@ cdef int32_t fake_decode(void *ctx, const llamad_batch *batch) noexcept nogil:
     if not memory_decode(model):
         model.n_refused += 1
         return NO_ROOM
+    model.n_same = model.n_same + 1 if batch.n_tokens == model.n_tokens_last else 0
+    model.n_tokens_last = batch.n_tokens
+    if model.shape_us and model.n_same < 2:
+        sleep_us(model.shape_us)
     if model.decode_us or load_time(&model.token_us):
         sleep_us(model.decode_us + load_time(&model.token_us) * batch.n_tokens)
     model.t_ready_us = now_us() + model.device_us

@@ -30,6 +30,9 @@ ctypedef struct FakeModel:
     int32_t n_streams_told     # number of streams in states
     int64_t decode_us          # how long a decode takes
     int64_t token_us           # how long each of its tokens takes
+    int64_t shape_us           # how much longer the first two decodes with another number of tokens take, as on a GPU
+    int32_t n_tokens_last
+    int32_t n_same             # decodes in a row with as many tokens
     int32_t is_blocked         # decode waits while set
     int32_t is_waiting         # a decode waits
     int32_t fail_code          # the next decodes return this code
