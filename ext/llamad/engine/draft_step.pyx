@@ -185,6 +185,12 @@ cdef void _draft_with_model(State *state, int32_t n_longest) noexcept nogil:
         state.plan.n_draft = min(state.plan.n_draft, n_longest)
 
 
+cdef int draft_step_computes(const State *state) noexcept nogil:
+    """Return whether a draft model may compute before the next step."""
+    return state.drafts.model != NULL and model_works(state.drafts.model) and (
+        not state.drafts.model.is_idle or state.drafts.model.tries)
+
+
 cdef void draft_step_plan(State *state) noexcept nogil:
     """Choose how many tokens the next step verifies. Call before the batch is filled."""
     cdef Drafts *drafts = &state.drafts

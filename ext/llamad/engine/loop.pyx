@@ -12,7 +12,7 @@ from llamad.engine.context_shift cimport context_make_room
 from llamad.engine.costs.scheduler cimport GATHER_SLEEP_MS, GATHER_SPIN_US
 from llamad.engine.decode_faults cimport faults_adapters, faults_decode, faults_isolate, faults_media, faults_passed
 from llamad.engine.draft_step cimport (
-    draft_step_follow, draft_step_plan, draft_step_take, draft_step_take_deferred,
+    draft_step_computes, draft_step_follow, draft_step_plan, draft_step_take, draft_step_take_deferred,
 )
 from llamad.engine.events cimport emit_failed, emit_step, emit_wake, finish_failed
 from llamad.engine.kv.slots cimport Slot, slot_advance
@@ -208,7 +208,7 @@ cdef int _can_wake_later(const State *state) noexcept nogil:
     GPU does not wait for it. Nothing else may be to be done before, and a launch may not take long: where the host
     computes, it takes a whole step."""
     return (state.plan.has_device and 2 * state.plan.wait_us > state.plan.decode_step_us
-            and state.plan.n_prefilling == 0 and state.drafts.model == NULL and state.queue.first == NULL
+            and state.plan.n_prefilling == 0 and not draft_step_computes(state) and state.queue.first == NULL
             and state.actions == NULL and state.slots.n_suspended == 0 and ring_is_empty(&state.channel.commands)
             and not load_int(&state.channel.head.is_gathering))
 

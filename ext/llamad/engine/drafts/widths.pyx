@@ -122,14 +122,18 @@ cdef void widths_planned(Widths *widths, int64_t now, int32_t n_plain, int32_t w
 
 # --- choosing -----------------------------------------------------------------------------------------------------
 
-cdef double _step_us(const Widths *widths, int32_t n_plain, int32_t width, double draft_us) noexcept nogil:
-    """Return what a step of the width with this index takes, with its draft; 0: unknown. More rows never take less,
+cdef int32_t _steps_us(const Widths *widths, int32_t n_plain, int32_t n_width_max, double draft_us,
+                       double *steps_us) noexcept nogil:
+    """Compute what a step of each width takes, with its draft. Return how many are known. More rows never take less,
     whatever was measured."""
     cdef double cost = 0
     cdef int32_t i
-    for i in range(width + 1):
+    for i in range(WIDTHS):
         cost = max(cost, _cost(widths, n_plain << i))
-    return cost + draft_us * ((1 << width) - 1) if cost > 0 else 0
+        if 1 << i > n_width_max or cost <= 0:
+            return i
+        steps_us[i] = cost + draft_us * ((1 << i) - 1)
+    return WIDTHS
 
 
 cdef double widths_plain_us(const Widths *widths, int32_t n_plain) noexcept nogil:
@@ -141,13 +145,11 @@ cdef int32_t widths_choose(Widths *widths, const double *tokens, int32_t n_slots
                            int32_t n_width_max, double draft_us) noexcept nogil:
     """Return the width of the next step, at most n_width_max. tokens[i] is how many tokens a step of the i-th width is
     expected to give the n_slots; n_plain are the rows of a step of width 1. Each drafted token takes draft_us."""
-    cdef double rate, best_rate = 0, now_rate, saved_us, cost
-    cdef int32_t i, best = 0
-    for i in range(WIDTHS):
-        cost = _step_us(widths, n_plain, i, draft_us)
-        if 1 << i > n_width_max or cost <= 0:
-            break
-        rate = tokens[i] / cost
+    cdef double rate, best_rate = 0, now_rate, saved_us
+    cdef double steps_us[WIDTHS]
+    cdef int32_t i, best = 0, n_known = _steps_us(widths, n_plain, n_width_max, draft_us, steps_us)
+    for i in range(n_known):
+        rate = tokens[i] / steps_us[i]
         if rate > best_rate:
             best_rate = rate
             best = i
@@ -158,11 +160,10 @@ cdef int32_t widths_choose(Widths *widths, const double *tokens, int32_t n_slots
         widths.credit_us -= widths.switch_us
         widths.width = 0
         return 1
-    cost = _step_us(widths, n_plain, widths.width, draft_us)
     # The first steps of a width say nothing of its cost.
-    if best == widths.width or cost <= 0 or (widths.width and widths.n_same < widths.n_settling):
+    if best == widths.width or widths.width >= n_known or (widths.width and widths.n_same < widths.n_settling):
         return 1 << widths.width
-    now_rate = tokens[widths.width] / cost
+    now_rate = tokens[widths.width] / steps_us[widths.width]
     saved_us = HORIZON_TOKENS * n_slots * (1 / now_rate - 1 / best_rate)
     if best_rate >= GAIN_MIN * now_rate and saved_us > widths.switch_us and (
             widths.width or widths.credit_us >= 2 * widths.switch_us):
