@@ -108,11 +108,13 @@ def test_the_engine_takes_every_token_from_its_own_row(n_threads):
 def test_only_rows_that_are_awaited_get_sentinels(n):
     """Filling a row takes as long as sampling it, and a single row is never awaited."""
     fake = Fake(device_us=100)
-    with Harness(fake, n_slots=2, has_device=True) as h:
+    with Harness(fake, n_slots=3, has_device=True) as h:
         fake.block(True)
+        busy = h.submit(b"busy", n_predict=1)
+        h.catch()  # the tasks begin in one step, and so they end in one
         tasks = [h.submit(b"a", n_predict=20) for _ in range(n)]
         fake.block(False)
-        h.wait(*tasks)
+        h.wait(busy, *tasks)
     assert np.isnan(fake.row(0)).all() == (n > 1)
 
 
