@@ -268,9 +268,9 @@ cdef void _guess(State *state, Slot *slot, int32_t token, int32_t is_last) noexc
     n_max = DRAFT_MAX if n_max < 0 else min(<int32_t>DRAFT_MAX, n_max)
     if drafts.tasks[slot.id] != slot.task.command.id:
         drafts.tasks[slot.id] = slot.task.command.id
-        clocks_clear(clocks)
+        clocks_clear(clocks, &drafts.habit)
         drafts.accepted_of[slot.id].n_right = drafts.accepted_of[slot.id].n_judged = 0
-    clocks_token(clocks, token)
+    clocks_token(clocks, &drafts.habit, token)
     slot.tokens[slot.n_tokens] = token  # it is decoded next
     if n_max and drafts.fn != NULL:
         slot.n_guessed = drafts.fn(drafts.arg, slot, slot.n_tokens + 1, slot.draft, n_max)

@@ -32,6 +32,11 @@ def phases(n):
     return 0.95 if n // 150 % 2 == 0 else 0.0
 
 
+def alternating(n):
+    """Requests of 150 tokens: one copies a text, the next writes a new one."""
+    return 0.995 if n // 150 % 2 == 0 else 0.0
+
+
 TEXTS = {
     "never right": steady(0.0),
     "prose": steady(0.05),
@@ -40,6 +45,7 @@ TEXTS = {
     "edited code": steady(0.95),
     "copied": steady(0.995),
     "phases": phases,
+    "alternating": alternating,
 }
 
 
@@ -63,9 +69,10 @@ class Stream:
         return 1 + min(self.n_right, width - 1)
 
 
-def simulate(machine, text, n_slots, seed=1, n_request=0, mixed=0.0):
+def simulate(machine, text, n_slots, seed=1, n_request=0, mixed=0.0, n_short=0):
     """The time of some tokens for each slot, as a share of the time without drafts. n_request: every request of so many
-    tokens tries a draft. mixed: the share of steps that have prompts, too, whose time does not count."""
+    tokens tries a draft. mixed: the share of steps that have prompts, too, whose time does not count. n_short: a new
+    request begins after so many tokens."""
     table, change_us = MACHINES[machine]
     n_tokens = max(1500, 10_000 // n_slots)
     probe = WidthsProbe(n_slots, machine == "gpu")
@@ -92,6 +99,8 @@ def simulate(machine, text, n_slots, seed=1, n_request=0, mixed=0.0):
             for _ in range(n):
                 stream.n += 1
                 stream.n_right = stream.guess()
+                if n_short and stream.n % n_short == 0:
+                    probe.begin(i)
                 probe.token(i, RIGHT, DRAFTS[stream.n_right])
         plain += cost_of(table, n_slots) * n_taken / n_slots
     return (now - all_prompts_us) / (plain - all_prompts_us)
@@ -160,3 +169,15 @@ def test_steps_with_prompts_do_not_mislead(text, share):
 @pytest.mark.parametrize("share", [0.3, 1.0])
 def test_drafting_wins_beside_prompts(share):
     assert simulate("gpu", "copied", 4, mixed=share) < 0.6
+
+
+@pytest.mark.parametrize(("machine", "most"), [("gpu", 0.1), ("cpu", 0.75)])
+def test_short_requests_of_one_kind_begin_with_drafts(machine, most):
+    assert simulate(machine, "copied", 1, n_short=150) < most
+
+
+@pytest.mark.parametrize("n_slots", [1, 8])
+@pytest.mark.parametrize("text", ["never right", "some code", "alternating"])
+@pytest.mark.parametrize("machine", list(MACHINES))
+def test_short_requests_lose_no_more(machine, text, n_slots):
+    assert simulate(machine, text, n_slots, n_short=150) < 1.035

@@ -50,6 +50,10 @@ cdef extern from *:
     #define CLOCK_DECAY 0.9896
     /* Steps that clocks begin with, all with wrong drafts. Chosen. */
     #define CLOCK_PRIOR 4.0
+    /* The same for what a new request begins with: a window of about 2,000 tokens of all requests, and steps with wrong
+     * drafts that it begins with. Chosen. */
+    #define HABIT_DECAY 0.9995
+    #define HABIT_PRIOR 4.0
     /* A draft model: how many of its tokens are right before any was judged, how many judged tokens that counts for, and
      * how fast what was judged is forgotten, with each token: a window of about 1,000. Chosen. */
     #define ACCEPTANCE_GUESS 0.6
@@ -66,6 +70,8 @@ cdef extern from *:
     const double ROWS_COST_GUESS
     const double CLOCK_DECAY
     const double CLOCK_PRIOR
+    const double HABIT_DECAY
+    const double HABIT_PRIOR
     const double ACCEPTANCE_GUESS
     const double ACCEPTANCE_PRIOR
     const double ACCEPTANCE_DECAY

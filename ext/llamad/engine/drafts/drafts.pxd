@@ -3,7 +3,7 @@ from libc.stdint cimport int32_t, uint64_t
 
 from llamad.engine.drafts.acceptance cimport Acceptance
 from llamad.engine.drafts.draft_model cimport ModelDrafts
-from llamad.engine.drafts.widths cimport Clocks, Widths
+from llamad.engine.drafts.widths cimport Clocks, Habit, Widths
 from llamad.engine.kv.slots cimport Slot
 
 # Writes at most n_max tokens that may follow slot.tokens[:n], and returns how many. Runs on the engine thread.
@@ -38,6 +38,7 @@ ctypedef struct Drafts:
     int32_t n_slots          # the slots that had them
     Widths widths
     Clocks *clocks           # one for each slot
+    Habit habit              # of all slots
     uint64_t *tasks          # the task that each clock belongs to
 
 cdef int drafts_init(Drafts *drafts, int32_t n_slots, int32_t has_device) noexcept nogil

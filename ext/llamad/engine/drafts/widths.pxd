@@ -18,6 +18,11 @@ ctypedef struct Clocks:
     double n_first_right     # recent drafts whose first token was right, and all recent drafts
     double n_first
 
+# What the drafts of recent requests gave, with each width: a new request begins with that.
+ctypedef struct Habit:
+    double tokens[WIDTHS]
+    double steps[WIDTHS]
+
 ctypedef struct Widths:
     double cost_us[WIDTH_ROWS_MAX + 1]  # of a step, by its rows; 0: unknown
     int32_t n_settling       # steps that a new shape takes longer: a GPU's
@@ -40,8 +45,8 @@ cdef int32_t widths_choose(Widths *widths, const double *tokens, int32_t n_slots
                            int32_t n_width_max, double draft_us) noexcept nogil
 cdef void widths_try(Widths *widths) noexcept nogil
 cdef double widths_plain_us(const Widths *widths, int32_t n_plain) noexcept nogil
-cdef void clocks_clear(Clocks *clocks) noexcept nogil
-cdef void clocks_token(Clocks *clocks, int32_t token) noexcept nogil
+cdef void clocks_clear(Clocks *clocks, const Habit *habit) noexcept nogil
+cdef void clocks_token(Clocks *clocks, Habit *habit, int32_t token) noexcept nogil
 cdef void clocks_draft(Clocks *clocks, const int32_t *draft, int32_t n) noexcept nogil
 cdef double clocks_first_right(const Clocks *clocks) noexcept nogil
 cdef double clocks_tokens(const Clocks *clocks, int32_t width) noexcept nogil

@@ -8,7 +8,7 @@ from libc.string cimport memcpy, memset
 
 from llamad.engine.costs.drafts cimport (
     CLOCK_DECAY, CLOCK_PRIOR, COST_LEARN_RATE, COST_OUTLIER, CREDIT_MODEL_SWITCHES, CREDIT_STEPS_MAX,
-    CREDIT_SWITCHES_MAX, GAIN_MIN, HORIZON_TOKENS, LOSS_PART, ROWS_COST_GUESS, SETTLING_STEPS_GPU, STEP_OUTLIER,
+    CREDIT_SWITCHES_MAX, GAIN_MIN, HABIT_DECAY, HABIT_PRIOR, HORIZON_TOKENS, LOSS_PART, ROWS_COST_GUESS, SETTLING_STEPS_GPU, STEP_OUTLIER,
     SWITCH_LEARN_RATE, SWITCH_US_CPU, SWITCH_US_GPU,
 )
 
@@ -183,16 +183,17 @@ cdef void widths_try(Widths *widths) noexcept nogil:
 
 # --- clocks -------------------------------------------------------------------------------------------------------
 
-cdef void clocks_clear(Clocks *clocks) noexcept nogil:
-    """Begin with another text: nothing is known of its drafts."""
+cdef void clocks_clear(Clocks *clocks, const Habit *habit) noexcept nogil:
+    """Begin with another text. Nothing is known of its drafts, but a client often sends texts of one kind."""
     cdef int32_t i
     memset(clocks, 0, sizeof(Clocks))
     clocks.first = -1
     for i in range(WIDTHS):
-        clocks.tokens[i] = clocks.steps[i] = CLOCK_PRIOR
+        clocks.steps[i] = CLOCK_PRIOR
+        clocks.tokens[i] = CLOCK_PRIOR * (habit.tokens[i] + HABIT_PRIOR) / (habit.steps[i] + HABIT_PRIOR)
 
 
-cdef void clocks_token(Clocks *clocks, int32_t token) noexcept nogil:
+cdef void clocks_token(Clocks *clocks, Habit *habit, int32_t token) noexcept nogil:
     """Compare a sampled token with the drafts of all widths. clocks_draft() must follow, because steps may have
     ended."""
     cdef int32_t i, n
@@ -208,6 +209,9 @@ cdef void clocks_token(Clocks *clocks, int32_t token) noexcept nogil:
         decay = CLOCK_DECAY ** (n + 1)
         clocks.tokens[i] = clocks.tokens[i] * decay + n + 1
         clocks.steps[i] = clocks.steps[i] * decay + 1
+        decay = HABIT_DECAY ** (n + 1)
+        habit.tokens[i] = habit.tokens[i] * decay + n + 1
+        habit.steps[i] = habit.steps[i] * decay + 1
         clocks.n_drafts[i] = -1
 
 
@@ -228,5 +232,9 @@ cdef double clocks_first_right(const Clocks *clocks) noexcept nogil:
 
 
 cdef double clocks_tokens(const Clocks *clocks, int32_t width) noexcept nogil:
-    """Return how many tokens a step of this width would have given recently."""
-    return clocks.tokens[width] / clocks.steps[width] if width else 1.0
+    """Return how many tokens a step of this width would have given recently. A step that is still right counts as soon
+    as that raises the number: a long draft is not doubted until its end."""
+    if width == 0:
+        return 1.0
+    return max(clocks.tokens[width] / clocks.steps[width],
+               (clocks.tokens[width] + clocks.n_right[width]) / (clocks.steps[width] + 1))

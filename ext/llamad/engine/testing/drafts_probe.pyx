@@ -12,7 +12,7 @@ from llamad.engine.drafts.match_finder cimport (
 from llamad.engine.drafts.ngram_draft cimport NgramTables, ngrams_draft
 from llamad.engine.drafts.ngram_table cimport NgramTable, table_free, table_init, table_learn, table_take, table_release
 from llamad.engine.drafts.widths cimport (
-    WIDTHS, Clocks, Widths, clocks_clear, clocks_draft, clocks_token, clocks_tokens, widths_choose, widths_init,
+    WIDTHS, Clocks, Habit, Widths, clocks_clear, clocks_draft, clocks_token, clocks_tokens, widths_choose, widths_init,
     widths_learn, widths_planned, widths_try,
 )
 
@@ -226,6 +226,7 @@ cdef class WidthsProbe:
     """The choice of widths for n_slots, driven by hand: a clock of microseconds, and tokens with their drafts."""
     cdef Widths widths
     cdef Clocks *clocks
+    cdef Habit habit
     cdef int32_t n_slots
 
     def __cinit__(self, n_slots: int, has_device: bool) -> None:
@@ -235,14 +236,18 @@ cdef class WidthsProbe:
         self.n_slots = n_slots
         widths_init(&self.widths, has_device)
         for i in range(n_slots):
-            clocks_clear(&self.clocks[i])
+            self.begin(i)
 
     def __dealloc__(self) -> None:
         free(self.clocks)
 
+    def begin(self, slot: int) -> None:
+        """Begin with another request."""
+        clocks_clear(&self.clocks[slot], &self.habit)
+
     def token(self, slot: int, token: int, const int32_t[::1] draft) -> None:
         """Judge by a sampled token, and begin with the draft after it."""
-        clocks_token(&self.clocks[slot], token)
+        clocks_token(&self.clocks[slot], &self.habit, token)
         clocks_draft(&self.clocks[slot], _first(draft), <int32_t>draft.shape[0])
 
     def learn(self, now_us: int, n_tokens: int) -> None:
