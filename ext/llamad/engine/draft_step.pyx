@@ -23,7 +23,7 @@ from llamad.engine.drafts.drafts cimport Drafts
 from llamad.engine.drafts.forced_text cimport forced_draft, forced_follow
 from llamad.engine.drafts.match_finder cimport PIECE_TOKENS
 from llamad.engine.drafts.widths cimport (
-    WIDTHS, Clocks, clocks_clear, clocks_draft, clocks_first_right, clocks_token, clocks_tokens, widths_choose,
+    WIDTHS, Clocks, clocks_clear, clocks_draft, clocks_expect, clocks_first_right, clocks_token, clocks_tokens, widths_choose,
     widths_learn, widths_plain_us, widths_planned, widths_try,
 )
 from llamad.engine.events cimport take_token
@@ -93,6 +93,9 @@ cdef void _expect(const State *state, int32_t i, double *tokens) noexcept nogil:
     cdef int32_t k, n_width
     cdef double share
     if drafts.model == NULL or not drafts.model.is_drafting[i]:
+        if not state.plan.has_device:
+            clocks_expect(&drafts.clocks[i], &drafts.habit, state.slots.items[i].n_guessed, tokens)
+            return
         for k in range(WIDTHS):
             tokens[k] += clocks_tokens(&drafts.clocks[i], k)
         return

@@ -171,7 +171,7 @@ def test_drafting_wins_beside_prompts(share):
     assert simulate("gpu", "copied", 4, mixed=share) < 0.6
 
 
-@pytest.mark.parametrize(("machine", "most"), [("gpu", 0.1), ("cpu", 0.75)])
+@pytest.mark.parametrize(("machine", "most"), [("gpu", 0.1), ("cpu", 0.8)])
 def test_short_requests_of_one_kind_begin_with_drafts(machine, most):
     assert simulate(machine, "copied", 1, n_short=150) < most
 
@@ -181,3 +181,9 @@ def test_short_requests_of_one_kind_begin_with_drafts(machine, most):
 @pytest.mark.parametrize("machine", list(MACHINES))
 def test_short_requests_lose_no_more(machine, text, n_slots):
     assert simulate(machine, text, n_slots, n_short=150) < 1.035
+
+
+@pytest.mark.parametrize(("text", "most"), [("phases", 0.93), ("alternating", 0.9)])
+def test_a_cpu_drafts_in_runs_and_not_between_them(text, most):
+    """A change of the width costs a CPU nothing, so each step has the width that its text deserves just then."""
+    assert simulate("cpu", text, 1) < most

@@ -44,8 +44,10 @@ cdef extern from *:
     #define COST_LEARN_RATE 0.1
     #define SWITCH_LEARN_RATE 0.3
     #define COST_OUTLIER 0.25
-    /* Twice the rows cost this much more, as long as nothing is known. Chosen: a GPU's cost, so that it is tried. */
-    #define ROWS_COST_GUESS 0.15
+    /* Twice the rows cost this much more, as long as nothing is known. A GPU's is chosen so that it is tried; a CPU was
+     * measured (0.5B, Q8_0: 64 rows take 26 to 41 times as long as one). */
+    #define ROWS_COST_GUESS_GPU 0.15
+    #define ROWS_COST_GUESS_CPU 0.5
     /* How fast clocks forget, with each token: a window of about 96. Chosen. */
     #define CLOCK_DECAY 0.9896
     /* Steps that clocks begin with, all with wrong drafts. Chosen. */
@@ -54,6 +56,12 @@ cdef extern from *:
      * drafts that it begins with. Chosen. */
     #define HABIT_DECAY 0.9995
     #define HABIT_PRIOR 4.0
+    /* How fast the shares of runs are forgotten, with each token of that class: in a request and in all; the weight of a
+     * guess against them, and the guess. Chosen. */
+    #define RUN_DECAY 0.97
+    #define HABIT_RUN_DECAY 0.99
+    #define RUN_PRIOR 2.0
+    #define RUN_GUESS 0.5
     /* A draft model: how many of its tokens are right before any was judged, how many judged tokens that counts for, and
      * how fast what was judged is forgotten, with each token: a window of about 1,000. Chosen. */
     #define ACCEPTANCE_GUESS 0.6
@@ -67,11 +75,16 @@ cdef extern from *:
     const double COST_LEARN_RATE
     const double SWITCH_LEARN_RATE
     const double COST_OUTLIER
-    const double ROWS_COST_GUESS
+    const double ROWS_COST_GUESS_CPU
+    const double ROWS_COST_GUESS_GPU
     const double CLOCK_DECAY
     const double CLOCK_PRIOR
     const double HABIT_DECAY
     const double HABIT_PRIOR
+    const double RUN_DECAY
+    const double HABIT_RUN_DECAY
+    const double RUN_PRIOR
+    const double RUN_GUESS
     const double ACCEPTANCE_GUESS
     const double ACCEPTANCE_PRIOR
     const double ACCEPTANCE_DECAY

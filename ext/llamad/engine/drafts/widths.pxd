@@ -5,6 +5,12 @@ cdef enum:
     WIDTHS = 7               # 1, 2, 4, ..., 64: few, because a GPU computes a shape faster once it has seen it twice
     WIDTH_MAX = 1 << (WIDTHS - 1)
     WIDTH_ROWS_MAX = 512     # rows of a step whose cost is learned
+    RUNS = 7                 # classes of runs: 0, 1, 2 to 3, ..., 32 and more tokens
+
+# How often the first token of a draft was right after a run of so many that were right.
+ctypedef struct RunShares:
+    double n_right[RUNS]
+    double n[RUNS]
 
 # For one slot: what each width would have given. A drafter that costs nothing is judged without verifying its drafts:
 # they are compared with the tokens that were sampled.
@@ -17,15 +23,19 @@ ctypedef struct Clocks:
     int32_t first            # the first token of the last draft; -1: there was none
     double n_first_right     # recent drafts whose first token was right, and all recent drafts
     double n_first
+    int32_t run              # how many first tokens in a row were right
+    RunShares runs
 
 # What the drafts of recent requests gave, with each width: a new request begins with that.
 ctypedef struct Habit:
     double tokens[WIDTHS]
     double steps[WIDTHS]
+    RunShares runs
 
 ctypedef struct Widths:
     double cost_us[WIDTH_ROWS_MAX + 1]  # of a step, by its rows; 0: unknown
     int32_t n_settling       # steps that a new shape takes longer: a GPU's
+    double rows_guess        # what twice the rows cost more, as long as nothing is known
     double switch_us         # what a change of the shape costs
     double credit_us         # what drafting may cost beyond what it has won
     int32_t width            # index of the current width
@@ -49,4 +59,5 @@ cdef void clocks_clear(Clocks *clocks, const Habit *habit) noexcept nogil
 cdef void clocks_token(Clocks *clocks, Habit *habit, int32_t token) noexcept nogil
 cdef void clocks_draft(Clocks *clocks, const int32_t *draft, int32_t n) noexcept nogil
 cdef double clocks_first_right(const Clocks *clocks) noexcept nogil
+cdef void clocks_expect(const Clocks *clocks, const Habit *habit, int32_t n_draft, double *tokens) noexcept nogil
 cdef double clocks_tokens(const Clocks *clocks, int32_t width) noexcept nogil

@@ -12,8 +12,8 @@ from llamad.engine.drafts.match_finder cimport (
 from llamad.engine.drafts.ngram_draft cimport NgramTables, ngrams_draft
 from llamad.engine.drafts.ngram_table cimport NgramTable, table_free, table_init, table_learn, table_take, table_release
 from llamad.engine.drafts.widths cimport (
-    WIDTHS, Clocks, Habit, Widths, clocks_clear, clocks_draft, clocks_token, clocks_tokens, widths_choose, widths_init,
-    widths_learn, widths_planned, widths_try,
+    WIDTH_MAX, WIDTHS, Clocks, Habit, Widths, clocks_clear, clocks_draft, clocks_expect, clocks_token, clocks_tokens,
+    widths_choose, widths_init, widths_learn, widths_planned, widths_try,
 )
 
 LIMITS = {
@@ -228,12 +228,14 @@ cdef class WidthsProbe:
     cdef Clocks *clocks
     cdef Habit habit
     cdef int32_t n_slots
+    cdef bint has_device
 
     def __cinit__(self, n_slots: int, has_device: bool) -> None:
         self.clocks = <Clocks *>malloc(<size_t>n_slots * sizeof(Clocks))
         if self.clocks == NULL:
             raise MemoryError()
         self.n_slots = n_slots
+        self.has_device = has_device
         widths_init(&self.widths, has_device)
         for i in range(n_slots):
             self.begin(i)
@@ -263,7 +265,13 @@ cdef class WidthsProbe:
         cdef double tokens[WIDTHS]
         cdef int32_t width, k
         for k in range(WIDTHS):
-            tokens[k] = sum(clocks_tokens(&self.clocks[i], k) for i in range(self.n_slots))
+            tokens[k] = 0
+        for i in range(self.n_slots):
+            if self.has_device:
+                for k in range(WIDTHS):
+                    tokens[k] += clocks_tokens(&self.clocks[i], k)
+            else:
+                clocks_expect(&self.clocks[i], &self.habit, WIDTH_MAX, tokens)
         width = widths_choose(&self.widths, tokens, self.n_slots, self.n_slots, n_width_max, 0)
         if width == 1 and tries:
             widths_try(&self.widths)
