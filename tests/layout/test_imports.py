@@ -17,6 +17,7 @@ llamad.api.openai
 llamad.api.generate
 llamad.api.service
 llamad.api.request
+llamad.models.fleet
 llamad.models
 llamad.models.hub
 llamad.client llamad.engine llamad.engine.testing
