@@ -15,6 +15,7 @@ import msgspec
 
 from llamad.flags.env_file import Line
 from llamad.flags.groups.draft_model import NAMED_BY, TUNED_BY
+from llamad.flags.groups.many_models import ManyModels
 from llamad.flags.groups.speculative import OF_ALL_TYPES
 from llamad.flags.settings import DaemonSettings, ModelSettings, Settings, divided
 from llamad.flags.table import TABLE, Table
@@ -29,6 +30,11 @@ _ESCAPED = {"n": "\n", "r": "\r", "t": "\t", "'": "'", '"': '"', "\\": "\\"}
 # The number of slots without -np.
 SLOTS_AUTO = 4
 _FLOAT_CACHES = ("f32", "f16", "bf16")
+# The settings that name a model, and those that list many.
+MODEL_SOURCES = ("model", "hf_repo", "model_url")
+_LISTS = ("models_dir", "models_preset")
+# Settings that belong to a single model, so they cannot be given for all of them.
+OF_ONE_MODEL = ("aliases", "mmproj", "mmproj_url")
 
 
 class FlagError(ValueError):
@@ -39,6 +45,16 @@ class FlagError(ValueError):
         super().__init__("".join(c if c.isprintable() else repr(c)[1:-1] for c in message))
 
 
+class Setting(msgspec.Struct, frozen=True):
+    """One flag or variable that was set. `source` is its name as the user wrote it, `texts` are the texts of its value
+    (none for a switch without one)."""
+
+    flag: Flag
+    source: str
+    value: Any
+    texts: tuple[str, ...] = ()
+
+
 class Parsed(msgspec.Struct, frozen=True):
     """A parsed command line. With an action other than RUN, the settings are the defaults."""
 
@@ -46,14 +62,13 @@ class Parsed(msgspec.Struct, frozen=True):
     warnings: list[str]
     given: frozenset[str]  # the dests that a flag or a variable set
     action: Action
+    # The settings by source: --env-file, the environment, the command line. A later source has more weight.
+    layers: tuple[tuple[Setting, ...], ...] = ()
 
-
-class Setting(msgspec.Struct, frozen=True):
-    """One flag or variable that was set. `source` is its name as the user wrote it."""
-
-    flag: Flag
-    source: str
-    value: Any
+    @property
+    def is_router(self) -> bool:
+        """Whether the daemon serves many models: no source names one."""
+        return self.action is Action.RUN and self.given.isdisjoint(MODEL_SOURCES)
 
 
 def parse(argv: Sequence[str], environ: Mapping[str, str], lines: Mapping[str, Line] | None = None) -> Parsed:
@@ -69,7 +84,16 @@ def parse(argv: Sequence[str], environ: Mapping[str, str], lines: Mapping[str, L
     _warn_unknown(sorted(environ), TABLE, warnings)
     winners |= {one.flag.dest: f"{one.source} in the environment" for one in from_environ}
     from_file = _from_file(lines or {}, winners, TABLE, warnings)
-    settings = _one_model((from_file, from_environ, from_argv), warnings)
+    layers = (from_file, from_environ, from_argv)
+    parsed = settle(layers, warnings)
+    _one_or_many(parsed, {one.flag.dest: one for layer in layers for one in layer}, warnings)
+    return msgspec.structs.replace(parsed, layers=tuple(map(tuple, layers)))
+
+
+def settle(layers: Sequence[Sequence[Setting]], warnings: list[str]) -> Parsed:
+    """Return the settings of several sources, of which a later one has more weight, without their layers. Only lists in
+    the same source should set the same dest, because they are concatenated. Adds to the warnings. Raises FlagError."""
+    settings = _one_model(layers, warnings)
     values = merge(settings, TABLE, warnings)
     _choose_drafts(values, settings, warnings)
     given = frozenset(one.flag.dest for one in settings)
@@ -80,12 +104,36 @@ def parse(argv: Sequence[str], environ: Mapping[str, str], lines: Mapping[str, L
     return Parsed(result, warnings, given & frozenset(values), Action.RUN)
 
 
+def _one_or_many(parsed: Parsed, given: Mapping[str, Setting], warnings: list[str]) -> None:
+    """Check that the sources either name one model or list many. Warn about flags that are for the other case. Raises
+    FlagError."""
+    if parsed.is_router:
+        warnings += [
+            f"{given[name].source} has no effect: it is for one model, and there are many; set it in that model's"
+            " section of --models-preset"
+            for name in OF_ONE_MODEL
+            if name in given
+        ]
+        return
+    named = [given[name].source for name in MODEL_SOURCES if name in parsed.given]
+    for name in _LISTS:
+        if name in given:
+            raise FlagError(
+                f"{named[0]} names the only model, and {given[name].source} lists many; leave one out"
+            )
+    warnings += [
+        f"{given[name].source} has no effect: {named[0]} names the only model"
+        for name in ManyModels.__annotations__
+        if name in given and given[name].value != given[name].flag.default
+    ]
+
+
 # For the served model and the draft model: the settings that name it by its repository and by its path, and those that
 # belong to the repository.
 _NAMES = (("hf_repo", "model", ("hf_repo", "hf_file")), ("hf_repo_draft", "model_draft", ("hf_repo_draft",)))
 
 
-def _one_model(sources: Sequence[list[Setting]], warnings: list[str]) -> list[Setting]:
+def _one_model(sources: Sequence[Sequence[Setting]], warnings: list[str]) -> list[Setting]:
     """Return the settings without those of a second model: if --hf-repo and --model are in the same source, --hf-repo
     wins, else the one in the later source. The same applies to a draft model."""
     settings = [one for source in sources for one in source]
@@ -137,7 +185,7 @@ def scan(argv: Sequence[str], table: Table) -> list[Setting] | Action:
             settings += [msgspec.structs.replace(one, source=name) for one in stands_for]
             continue
         texts = _texts(name, flag, joined, rest, table)
-        setting = _read(flag, name, texts, negated)
+        setting = read_setting(flag, name, texts, negated)
         if setting is not None:
             settings.append(setting)
     return settings
@@ -218,22 +266,22 @@ def _is_flag(text: str, table: Table) -> bool:
     return text.startswith("--") or text in table.by_name
 
 
-def _read(flag: Flag, source: str, texts: list[str], negated: bool) -> Setting | None:
-    """Return the setting that the texts give, or None if they leave it unchanged."""
+def read_setting(flag: Flag, source: str, texts: Sequence[str], negated: bool) -> Setting | None:
+    """Return the setting that the texts give, or None if they leave it unchanged. Raises FlagError."""
     try:
         if isinstance(flag.kind, Switch):
             value = _switch(flag.kind, texts, negated)
             return None if value is None else Setting(flag, source, value)
         if isinstance(flag.kind, Pair) and len(texts) == 2:
-            return Setting(flag, source, flag.kind.both(*texts))
-        return Setting(flag, source, flag.kind.read(texts[0]))
+            return Setting(flag, source, flag.kind.both(*texts), tuple(texts))
+        return Setting(flag, source, flag.kind.read(texts[0]), tuple(texts[:1]))
     except ValueError as error:
         # A secret must not reach a terminal or a log, so the error does not quote it.
         reason = flag.kind.secret_error if flag.secret else str(error)
         raise FlagError(f"{source}: {reason}") from None
 
 
-def _switch(kind: Switch, texts: list[str], negated: bool) -> Any:
+def _switch(kind: Switch, texts: Sequence[str], negated: bool) -> Any:
     if not negated:
         return kind.read(texts[0]) if texts else kind.on
     if not texts:
@@ -257,7 +305,7 @@ def _from_variables(
         if flag.dest in settings:
             warnings.append(f"{line.source} is ignored: {settings[flag.dest].source} is set too and wins")
             continue
-        setting = _read(flag, line.source, [line.text], negated)
+        setting = read_setting(flag, line.source, [line.text], negated)
         if setting is not None:
             settings[flag.dest] = setting
     return list(settings.values())

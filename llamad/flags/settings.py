@@ -23,6 +23,7 @@ from llamad.flags.groups.grammar import Grammar
 from llamad.flags.groups.hub import Hub
 from llamad.flags.groups.limits import HttpLimits, RequestLimits
 from llamad.flags.groups.logs import Logs
+from llamad.flags.groups.many_models import ManyModels
 from llamad.flags.groups.model import Loading
 from llamad.flags.groups.multimodal import Multimodal
 from llamad.flags.groups.rope import Rope
@@ -46,9 +47,18 @@ class StructOfGroups(msgspec.StructMeta):
 
 
 class DaemonSettings(
-    General, Server, HttpLimits, Logs, msgspec.Struct, metaclass=StructOfGroups, frozen=True, kw_only=True
+    General,
+    ManyModels,
+    Server,
+    HttpLimits,
+    Logs,
+    msgspec.Struct,
+    metaclass=StructOfGroups,
+    frozen=True,
+    kw_only=True,
 ):
-    """The settings of the daemon: where it listens, keys, limits of connections, logs. `None` means "none"."""
+    """The settings of the daemon: where it listens, which models it lists, keys, limits of connections, logs. `None`
+    means "none"."""
 
 
 class ModelSettings(

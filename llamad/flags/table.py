@@ -22,6 +22,7 @@ from llamad.flags.groups import (
     inert,
     limits,
     logs,
+    many_models,
     model,
     multimodal,
     rope,
@@ -99,6 +100,7 @@ TABLE = Table(
     general.FLAGS
     + model.FLAGS
     + hub.FLAGS
+    + many_models.FLAGS
     + context.FLAGS
     + slots.FLAGS
     + speculative.FLAGS

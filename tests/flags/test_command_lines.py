@@ -81,7 +81,7 @@ LINES = [
     ("-m m.gguf --spec-type ngram-mod --spec-ngram-size-n 24 --draft-min 48 --draft-max 64", 2),
     ("-m m.gguf --spec-type ngram-map-k4v --spec-ngram-map-k4v-size-n 8 --spec-ngram-map-k4v-min-hits 2", 0),
     ("-m m.gguf --spec-default", 0),
-    ("-m m.gguf --sleep-idle-seconds 600 --models-max 2", 2),
+    ("-m m.gguf --sleep-idle-seconds 600 --models-max 2", 1),
     ("-m m.gguf --load-mode mmap+mlock --no-repack --poll 50 --prio 0", 0),
     ("-m m.gguf --load-mode none --numa distribute --reuse-port --context-shift -n 64", 0),
     ("-m m.gguf --log-colors off --log-prefix --log-timestamps -lv 4 --log-jsonl", 0),
@@ -105,7 +105,6 @@ VARIABLES = {
 DEMANDS = [
     ("-dr gemma3", "models of Docker Hub"),
     ("-m m.gguf --mtp", "drafts from heads in the model"),
-    ("--models-dir ./models_directory", "several models"),
     ("-m m.gguf --mcp-servers-config mcp.json", "server-side tools"),
 ]
 

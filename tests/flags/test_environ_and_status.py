@@ -143,8 +143,6 @@ def test_a_pair_needs_both_its_values() -> None:
         "--ui-config {}",
         "--spec-draft-p-split 0.2 -cd 4096",
         "--backend-sampling",
-        "--sleep-idle-seconds 300",
-        "--models-max 4 --models-autoload",
         "--mtmd-batch-max-tokens 1024 --video-fps 2",
         "--tools-runtime docker:x",
     ],

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llamad.flags.groups.draft_model import DraftModel
+from llamad.flags.groups.many_models import ManyModels
 from llamad.flags.groups.speculative import OF_ALL_TYPES
 from llamad.flags.parse import parse
 from llamad.flags.table import TABLE
@@ -145,6 +146,8 @@ def chosen(draw: st.DrawFn) -> dict[str, tuple[Flag, Any]]:
         found.pop(dest, None)  # they need or set others, which is tested elsewhere
     for dest in DraftModel.__annotations__:
         found.pop(dest, None)  # they need a draft model, which is tested elsewhere
+    for dest in ManyModels.__annotations__:
+        found.pop(dest, None)  # they need a daemon without a model, which is tested elsewhere
     if found.get("flash_attn", (None, ""))[1] == "off":
         found.pop("cache_type_v", None)
     if "n_ctx" not in found:

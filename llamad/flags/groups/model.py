@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from llamad.flags.types.declaration import flag, flags_of
-from llamad.flags.types.flag import Inert, Later, placeholder
-from llamad.flags.types.kinds import File, Int, Many, OnOffAuto, Switch, Text
+from llamad.flags.types.kinds import File, Int, Many, OnOffAuto, Text
 from llamad.flags.types.model_files import Overrides
 from llamad.flags.types.values import KvOverride
 
@@ -76,6 +75,12 @@ class Loading:
         default=True,
         help="Run the model once before the first request.",
     )
+    sleep_idle_seconds: int = flag(
+        kind=Int(low=1, words={"-1": -1}),
+        default=-1,
+        help="Unload the model after this many seconds without a request, and load it again for the next one; -1:"
+        " never.",
+    )
     llama_api_only: bool = flag(
         default=False,
         help="Use only llama.cpp's public API, not its internals: no early sampling, padding, filler tokens or"
@@ -83,20 +88,4 @@ class Loading:
     )
 
 
-SEVERAL_MODELS = Later("several models")
-ONE_MODEL = Inert("llamad serves one model, and keeps it loaded")
-
-FLAGS = (
-    *flags_of(Loading, "Model"),
-    placeholder("--models-dir", env=("LLAMA_ARG_MODELS_DIR",), kind=File(), status=SEVERAL_MODELS),
-    placeholder("--models-preset", env=("LLAMA_ARG_MODELS_PRESET",), kind=File(), status=SEVERAL_MODELS),
-    placeholder("--models-max", env=("LLAMA_ARG_MODELS_MAX",), kind=Int(low=0), default=1, status=ONE_MODEL),
-    placeholder(
-        "--models-autoload",
-        off=("--no-models-autoload",),
-        env=("LLAMA_ARG_MODELS_AUTOLOAD",),
-        kind=Switch(),
-        default=False,
-        status=ONE_MODEL,
-    ),
-)
+FLAGS = flags_of(Loading, "Model")

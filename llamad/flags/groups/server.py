@@ -231,12 +231,6 @@ OTHER_FLAGS = (
         default=False,
         status=SERVER_TOOLS,
     ),
-    placeholder(
-        "--sleep-idle-seconds",
-        kind=Int(low=-1),
-        default=-1,
-        status=Inert("llamad keeps an idle model loaded"),
-    ),
 )
 
 FLAGS = flags_of(Server, "Server") + OTHER_FLAGS
