@@ -8,7 +8,6 @@ import shutil
 import sys
 
 from llamad import __version__
-from llamad.base import model_file
 from llamad.flags.help import help_text
 from llamad.flags.parse import FlagError
 from llamad.flags.settings import Settings
@@ -17,6 +16,7 @@ from llamad.flags.types.flag import Action
 from llamad.http.activation import Passed
 from llamad.http.binding import Bound, bind, inherit, refusal
 from llamad.logs import setup as logs
+from llamad.models import local_files
 from llamad.models.projector import ProjectorFileError, with_projector
 from llamad.protocol.errors import LoadError
 from llamad.systemd import exit_codes
@@ -48,18 +48,9 @@ def read(sources: Sources, passed: Passed) -> tuple[Settings, Bound] | int:
             f" -hf (the default, {model.model}, does not exist)",
             exit_codes.WRONG_FLAGS,
         )
-    reason = model_file.refusal(model.model) if is_local else None
+    reason = local_files.refusal(model)
     if reason is not None:
         return _refused(reason)
-    for flag, paths in (
-        ("-md", [model.model_draft] if model.model_draft is not None else []),
-        ("--lora", [one.path for one in model.lora]),
-        ("--control-vector", [one.path for one in model.control_vector]),
-    ):
-        for path in paths:
-            reason = model_file.refusal(path, flag)
-            if reason is not None:
-                return _refused(reason)
     try:
         model = with_projector(model) if not model.is_remote else model
     except ProjectorFileError as error:

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from llamad.base.printable import printable
 from llamad.flags.env_file import Line
 from llamad.flags.groups.draft_model import NAMED_BY, TUNED_BY
 from llamad.flags.groups.many_models import ManyModels
@@ -42,7 +43,7 @@ class FlagError(ValueError):
 
     def __init__(self, message: str) -> None:
         # Messages quote the user's text, which may contain newlines and control characters.
-        super().__init__("".join(c if c.isprintable() else repr(c)[1:-1] for c in message))
+        super().__init__(printable(message))
 
 
 class Setting(msgspec.Struct, frozen=True):

@@ -137,5 +137,6 @@ class Settings(msgspec.Struct, frozen=True):
 
 def divided(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the values of the daemon's fields, and the others."""
-    daemon = {name: value for name, value in values.items() if name in DaemonSettings.__struct_fields__}
+    fields = frozenset(DaemonSettings.__struct_fields__)
+    daemon = {name: value for name, value in values.items() if name in fields}
     return daemon, {name: value for name, value in values.items() if name not in daemon}

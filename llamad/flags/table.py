@@ -57,11 +57,8 @@ class Table:
                 raise ValueError(f"two defaults of {flag.dest}")
         self.by_name: Mapping[str, tuple[Flag, bool]] = MappingProxyType(by_name)
         self.by_env: Mapping[str, tuple[Flag, bool]] = MappingProxyType(by_env)
-
-    @property
-    def settings(self) -> tuple[Flag, ...]:
-        """The flags that set a field of Settings."""
-        return tuple(
+        # The flags that set a field of Settings.
+        self.settings = tuple(
             flag
             for flag in self.flags
             if isinstance(flag.status, Ready) and not isinstance(flag.kind, Request | Preset)

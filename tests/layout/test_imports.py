@@ -18,6 +18,7 @@ llamad.api.generate
 llamad.api.service
 llamad.api.request
 llamad.models.fleet
+llamad.models.catalogue
 llamad.models
 llamad.models.hub
 llamad.client llamad.engine llamad.engine.testing

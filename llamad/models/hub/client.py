@@ -12,6 +12,7 @@ import ssl
 import string
 import urllib.request
 from email.utils import parsedate_to_datetime
+from functools import cached_property
 from http.client import HTTPResponse
 from time import time
 from urllib.error import URLError
@@ -103,13 +104,18 @@ class Client:
             if not all(33 <= ord(c) <= 126 for c in token):
                 raise HubError("--hf-token: the token has characters that no token has; copy it again")
             self._credentials[_origin(self.endpoint)] = f"Bearer {token}"
-        self._opener = urllib.request.OpenerDirector()
+
+    @cached_property
+    def _opener(self) -> urllib.request.OpenerDirector:
+        """Made for the first request, because reading the certificates takes much longer than looking into a cache."""
+        opener = urllib.request.OpenerDirector()
         for handler in (
             urllib.request.ProxyHandler(),
             urllib.request.HTTPHandler(),
             urllib.request.HTTPSHandler(context=ssl.create_default_context()),
         ):
-            self._opener.add_handler(handler)
+            opener.add_handler(handler)
+        return opener
 
     def has_credential(self, url: str) -> bool:
         return _origin(url) in self._credentials

@@ -1,0 +1,1 @@
+"""Which models there are: from a preset, a folder, and the cache of downloaded models."""

@@ -1,0 +1,13 @@
+"""A place for each test of the catalogue."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.catalogues import Place
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
