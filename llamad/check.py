@@ -23,11 +23,13 @@ from llamad.engine.fit.measure import Device
 from llamad.engine.fit.usage import KINDS, Use
 from llamad.engine.survey import Alternative, Cache, Refusal, Survey
 from llamad.flags import engine_settings
-from llamad.flags.parse import FlagError
+from llamad.flags.parse import FlagError, Parsed
 from llamad.flags.settings import DaemonSettings, ModelSettings, Settings
 from llamad.flags.sources import Sources
 from llamad.flags.types.flag import Action
 from llamad.http import unix_socket
+from llamad.models.catalogue import catalogue, report
+from llamad.models.catalogue.errors import CatalogueError
 from llamad.models.engine_process import environment
 from llamad.models.model_download import with_files
 from llamad.models.projector import ProjectorFileError, with_projector
@@ -80,7 +82,7 @@ class Report(msgspec.Struct, frozen=True):
 
 
 def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Return 0 if the command line would serve, and 1 if it would not."""
+    """Return 0 if the command line would serve, and 1 if it would not, or not all models that it lists."""
     is_json = list(arguments[:1]) == ["--json"]
     arguments = arguments[1:] if is_json else arguments
     try:
@@ -90,6 +92,8 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
         return _refused(str(error))
     if parsed.action is not Action.RUN:
         return command_line.answer(parsed.action, sources)
+    if parsed.is_router:
+        return _check_catalogue(parsed, environ, is_json)
     daemon, model = parsed.settings.daemon, parsed.settings.model
     try:
         model = _with_files(model, environ)
@@ -101,6 +105,16 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     report = _report(Settings(daemon, model), survey, [*parsed.warnings, *doubts])
     print(msgspec.json.encode(report).decode() if is_json else _text(report))
     return 0
+
+
+def _check_catalogue(parsed: Parsed, environ: Mapping[str, str], is_json: bool) -> int:
+    """Print the models of a daemon that serves many. Return 1 if one of them is disabled."""
+    try:
+        result = report.report(catalogue.read(parsed, environ), parsed.warnings)
+    except CatalogueError as error:
+        return _refused(str(error))
+    print(msgspec.json.encode(result).decode() if is_json else report.text(result))
+    return int(any(one.reason for one in result.models))
 
 
 def _refused(reason: str) -> int:
