@@ -110,6 +110,7 @@ class Daemon:
         """Listen first, so that /health responds at once; the model loads in the background. On inherited sockets,
         clients wait until the model serves, as they would for the next daemon, because a 503 would turn them away."""
         ask_descriptors(self.settings)
+        self.host.expect_load()
         if self._is_inherited:
             log.info("connections wait in the inherited sockets until the model serves")
         else:

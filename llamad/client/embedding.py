@@ -123,6 +123,11 @@ class Embedder:
         return len(self._jobs)
 
     @property
+    def is_idle(self) -> bool:
+        """Whether no text waits or is being computed."""
+        return not self._jobs and self._running is None
+
+    @property
     def n_texts_waiting(self) -> int:
         return sum(len(job.texts) - job.n_taken for job in self._jobs if not job.is_gone)
 

@@ -167,6 +167,11 @@ class EngineClient:
     def is_connected(self) -> bool:
         return self._port is not None
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no task, action or command is in flight."""
+        return not (self.tasks or self._actions or self._backlog)
+
     def stats(self) -> dict[str, int]:
         """Return counters and times (µs) without waiting for the engine."""
         port = self._port

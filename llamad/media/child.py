@@ -195,14 +195,23 @@ class Child:
             return f"it crashed ({signal.Signals(os.WTERMSIG(status)).name})"
         return f"it exited with status {os.WEXITSTATUS(status)}: {self._last_line or 'it said nothing'}"
 
+    async def stop(self) -> None:
+        """Kill the process if there is one, and return when it has ended."""
+        self._close_pipes()
+        if self._pid:
+            await self._kill()
+
     def close(self) -> None:
         """Kill the process if there is one."""
+        self._close_pipes()
+        if self._pid:
+            self._kill()
+
+    def _close_pipes(self) -> None:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
         self._close_log()
-        if self._pid:
-            self._kill()
 
     def _kill(self) -> asyncio.Future[int]:
         """Kill the process and return its status once it has ended. A process with a large image takes long to end,

@@ -63,6 +63,10 @@ class Decoders:
         finally:
             os.close(file)
 
+    async def stop(self) -> None:
+        """End the processes, and return when they have ended. The next file starts one again."""
+        await asyncio.gather(*(child.stop() for child in self._children))
+
     def close(self) -> None:
         for child in self._children:
             child.close()

@@ -195,6 +195,15 @@ class MediaReader:
         self._kept.put(owner, digest, encoding, blob.capacity)
         return encoding
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no file is being decoded or encoded."""
+        return not self._making
+
+    async def stop(self) -> None:
+        """End the processes, and return when they have ended. open(), or the next file, starts them again."""
+        await asyncio.gather(self._decoders.stop(), self._encoder.stop())
+
     def close(self) -> None:
         self.threads.close()
         self._decoders.close()

@@ -44,6 +44,11 @@ class AdapterLoading:
     def is_on(self) -> bool:
         return self._folder is not None
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no adapter is being loaded."""
+        return not self._loads
+
     async def reopen(self, asking: Asking) -> None:
         """Open the adapters that were loaded before in a new engine. Those that cannot be opened are removed. Tasks
         must not reach the engine before this returns, because they might use an adapter that it does not have yet."""

@@ -134,6 +134,17 @@ class Connections:
         if self.embedder is not None:
             self.embedder.disconnect(Stopped() if is_stopped else None)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is in flight that the engine's end, or that of the media processes, would cut."""
+        engine, embedder, media = self.engine, self.embedder, self.media
+        return (
+            (engine is None or engine.is_idle)
+            and (embedder is None or embedder.is_idle)
+            and (media is None or media.is_idle)
+            and self.loading.is_idle
+        )
+
     def apply_limits(self) -> None:
         """Apply the limits of queues, which a reload may have changed."""
         if self.engine is not None:

@@ -159,15 +159,18 @@ class EngineProcess:
         if self._status is None:  # after its end, another process may have its number
             os.kill(self.pid, signal.SIGKILL)
 
-    async def stop(self, *, is_asked: bool, writes: bool = False) -> None:
-        """End the engine, and return when it has ended. If it was asked to end, it gets STOP_SECONDS to do so, or
-        WRITE_SECONDS if it `writes` a file."""
+    async def stop(self, *, is_asked: bool, writes: bool = False, seconds: float | None = None) -> None:
+        """End the engine, and return when it has ended. If it was asked to end, it gets so many seconds to do so (None:
+        STOP_SECONDS), or WRITE_SECONDS if it `writes` a file."""
         import asyncio
 
         if self.ended is None:
             self.abandon()
             return
-        seconds = WRITE_SECONDS if writes else STOP_SECONDS
+        if seconds is None:
+            seconds = STOP_SECONDS
+        if writes:
+            seconds = max(seconds, WRITE_SECONDS)
         done, _ = await asyncio.wait([self.ended], timeout=seconds if is_asked else 0)
         if not done:
             self._why = self._why or "the daemon is stopping"

@@ -1,4 +1,5 @@
-"""A model in the daemon: starts the engine process that serves it, restarts it, and shows its state to endpoints.
+"""A model in the daemon: starts the engine process that serves it, restarts and unloads it, and shows its state to
+endpoints.
 
 Runs on the event loop; reading the vocabulary runs in a thread. Endpoints check `state` and never wait.
 """
@@ -51,6 +52,8 @@ TERMINATED_SECONDS = 1.0
 
 
 class State(Enum):
+    UNLOADED = "unloaded"  # there is no engine, and none is asked for
+    SLEEPING = "sleeping"  # the same, but the next request loads the model again
     LOADING = "loading model"
     READY = "ok"
     RESTARTING = "restarting"
@@ -59,15 +62,21 @@ class State(Enum):
 
 
 class Host(Connections):
-    """`state` says whether an engine serves. `settings` have the paths of the model's files once they are there."""
+    """`state` says whether an engine serves. `settings` have the paths of the model's files once they are there. The
+    first load() may follow at any time; after unload(), or a load that failed, load() starts another engine. `model`
+    and what prepare() made of it stay meanwhile."""
 
     def __init__(self, settings: ModelSettings, process: EngineProcess | None = None) -> None:
         super().__init__(settings, process.arena if process is not None else Arena())
         if settings.model_url is not None:  # the model's name until its file is there
             name = settings.model_url.partition("?")[0].rpartition("/")[2]
             self.settings = msgspec.structs.replace(settings, model=name)
+        self._named = settings  # the settings that a download begins with
         self._reloaded: dict[str, Any] = {}  # settings that changed since the start, by name
-        self.state = State.LOADING
+        self.state = State.UNLOADED
+        self.is_waking = False  # it is being loaded again after it slept
+        self.is_changing = False  # prepare() is running, because the model's file is another one
+        self.on_state: list[Callable[[Host], None]] = []  # called after each change of `state`
         self.error = ""  # why the load failed, or why the last engine ended
         self.is_leaving = False  # the daemon drains, or is about to (--drain-delay-seconds)
         self.has_served = False
@@ -94,13 +103,44 @@ class Host(Connections):
         self._inbox: asyncio.Queue[FromEngine] = asyncio.Queue()
         self._settled: asyncio.Future[None] | None = None
         self._supervising: asyncio.Task[None] | None = None
+        self._unloading: asyncio.Task[None] | None = None
         self._opening: asyncio.Task[Opened] | None = None  # opens the projector
 
+    def expect_load(self) -> None:
+        """Show the model as loading from now on, because load() follows soon."""
+        if self.state is State.UNLOADED:
+            self._set_state(State.LOADING)
+
     async def load(self) -> None:
-        """Start an engine, and another whenever it ends. Return once it serves or has failed; nothing is raised."""
-        self._settled = asyncio.get_running_loop().create_future()
-        self._supervising = asyncio.ensure_future(self._supervise())
-        await self._settled
+        """Start an engine, and another whenever it ends. Return once it serves or has failed; nothing is raised. If it
+        is loading or serves already, nothing more is started."""
+        await asyncio.shield(self.begin_load())
+
+    def begin_load(self) -> asyncio.Future[None]:
+        """Begin what load() does. The future is done once the model serves or has failed, or is unloaded."""
+        if self._settled is None or (not self._is_draining and not self._is_supervised):
+            self._settled = settled = asyncio.get_running_loop().create_future()
+            self.is_waking = self.state is State.SLEEPING
+            self.error, self.waits_for, self.is_refused = "", "", False
+            self.restarts.forgive()
+            self._opening = None  # the last load may have failed to open the projector
+            if not self._is_draining:
+                self._set_state(State.LOADING)
+            self._supervising = asyncio.ensure_future(self._supervise(self._unloading))
+            self._supervising.add_done_callback(lambda _: self._settle(settled))
+        return self._settled
+
+    async def unload(self, state: State = State.UNLOADED, seconds: float | None = None) -> None:
+        """End the engine and the processes that read media, and return when they have ended. The engine is asked to end
+        first, and killed after `seconds` (None: the usual time). Requests in flight fail, and a load in progress is
+        given up. `state` is shown from now on. load() may be called meanwhile: it waits for the end."""
+        if self._is_draining:
+            return  # close() ends the engine
+        supervising, self._supervising = self._supervising, None
+        self.is_waking = False
+        self._set_state(state)
+        self._unloading = asyncio.ensure_future(self._unload(self._unloading, supervising, seconds))
+        await asyncio.shield(self._unloading)
 
     @property
     def progress(self) -> LoadProgress:
@@ -120,41 +160,81 @@ class Host(Connections):
         log.error("%s", error)
         if self._is_draining:
             return
-        self.state = State.FAILED
+        self._set_state(State.FAILED)
         if self.failed is not None:
             self.failed()
 
     def drain(self) -> None:
         """Refuse new requests from now on."""
         self.is_leaving = True
-        self.state = State.DRAINING
+        is_loading = self.state is State.LOADING
+        self._set_state(State.DRAINING)
         if self._fetching is not None:
             self._fetching.cancel()
-        if self._process is not None and self.model is None:
-            self._end(self._process)  # it is still loading
+        if self._process is not None and is_loading:
+            self._end(self._process)
 
     async def close(self) -> None:
         """End the engine, and return when it has ended. Requests in flight fail."""
         if not self._is_draining:
             self.drain()  # so that no other engine is started
+        if self._unloading is not None:
+            await asyncio.wait([self._unloading])
+        await self._end_engine(self._supervising)
+        self.close_connections()
+        await asyncio.sleep(0)  # requests that wait for the embedder can still respond
+
+    async def _unload(
+        self,
+        before: asyncio.Task[None] | None,
+        supervising: asyncio.Task[None] | None,
+        seconds: float | None,
+    ) -> None:
+        """Do what unload() says, after the last such call has ended (`before`)."""
+        if before is not None:
+            await asyncio.wait([before])
+        if self._fetching is not None:
+            self._fetching.cancel()
+            self._fetching = ModelDownload(self._named)
+        await self._end_engine(supervising, seconds)
+        if self.media is not None:
+            await self.media.stop()
+
+    async def _end_engine(self, supervising: asyncio.Task[None] | None, seconds: float | None = None) -> None:
+        """End the engine and the task that supervises it, and return when both have ended."""
         is_asked = self.engine is not None and self.engine.is_connected
         if self.engine is not None:
             self.engine.stop()
         if self._process is not None:
             writes = self.settings.lookup_cache_dynamic is not None
-            await self._process.stop(is_asked=is_asked, writes=writes)
+            await self._process.stop(is_asked=is_asked, writes=writes, seconds=seconds)
         # Not earlier, because this task waits for the engine's end.
-        if self._supervising is not None:
-            self._supervising.cancel()
-            await asyncio.wait([self._supervising])
+        if supervising is not None:
+            supervising.cancel()
+            await asyncio.wait([supervising])
+        self._process = None  # it is still set if its engine was never attached
         if self._opening is not None:
             self._opening.cancel()
-        self.close_connections()
-        await asyncio.sleep(0)  # requests that wait for the embedder can still respond
+            self._opening = None
 
     @property
     def _is_draining(self) -> bool:
         return self.state is State.DRAINING
+
+    @property
+    def _is_supervised(self) -> bool:
+        return self._supervising is not None and not self._supervising.done()
+
+    @property
+    def _is_wanted(self) -> bool:
+        """Whether the engines of the current task, which supervises them, are still wanted."""
+        return self._supervising is asyncio.current_task() and not self._is_draining
+
+    def _set_state(self, state: State) -> None:
+        if state is not self.state:
+            self.state = state
+            for call in self.on_state:
+                call(self)
 
     def apply(self, changes: Mapping[str, Any]) -> None:
         """Apply limits that a reload has changed. None of them is used by the running engine; the next one gets them,
@@ -171,7 +251,7 @@ class Host(Connections):
             try:
                 self.settings = msgspec.structs.replace(await self._fetching.run(), **self._reloaded)
             except LoadError as error:
-                if not self._is_draining:
+                if self._is_wanted:
                     self.is_refused = True
                     self.fail(str(error))
                 return False
@@ -196,35 +276,40 @@ class Host(Connections):
             self.restarts.forgive()  # the engines ended because a worker is gone
         self.waits_for = reason
 
-    async def _supervise(self) -> None:
-        has_files = await self._fetch()
-        while has_files and await self._reach_workers() and not self._is_draining:
+    async def _supervise(self, unloading: asyncio.Task[None] | None) -> None:
+        if unloading is not None:
+            await asyncio.wait([unloading])
+        has_files = self._is_wanted and await self._fetch()
+        while has_files and await self._reach_workers() and self._is_wanted:
             served = None
             try:
                 served, reason = await self._run_engine()
             except LoadError as error:  # a new process would fail in the same way
-                self.fail(str(error))
+                if self._supervising is asyncio.current_task():
+                    self.fail(str(error))
                 break
             except OSError as error:
                 reason = f"it cannot be started: {error.strerror or error}"
             except Exception as error:  # a bug must not leave the daemon loading for ever
                 log.exception("starting the engine failed")
                 reason = f"{type(error).__name__}: {error}"
-            if self._is_draining:
+            if not self._is_wanted:
                 break
             self.error = f"the model's engine ended: {reason}"
             delay = self.restarts.delay(served)
             if delay is None:
                 self.fail(f"{self.error}; {self.restarts.reason()}, so it is not started again")
                 break
-            self.state = State.RESTARTING if self.model is not None else State.LOADING
+            self._set_state(State.RESTARTING if self.model is not None else State.LOADING)
             log.error("%s; starting it again%s", self.error, f" in {delay:g} s" if delay else "")
             await asyncio.sleep(delay)
-        self._settle()
 
-    def _settle(self) -> None:
-        if self._settled is not None and not self._settled.done():
-            self._settled.set_result(None)
+    def _settle(self, settled: asyncio.Future[None]) -> None:
+        """Note that a load has ended, in whatever way."""
+        if settled is self._settled:
+            self.is_waking = False
+        if not settled.done():
+            settled.set_result(None)
 
     async def _run_engine(self) -> tuple[float | None, str]:
         """Run one engine from its start to its end. Return how long it served (None: it never did) and why it ended.
@@ -248,7 +333,8 @@ class Host(Connections):
             if starting.done():
                 starting.result()
                 t_ready = time.monotonic()
-                self._serving(t_ready - t_start)
+                if self._supervising is asyncio.current_task():
+                    self._serving(t_ready - t_start)
                 if watching is not None:
                     watching.cancel()
                 watching = asyncio.ensure_future(self._watch(process))
@@ -264,9 +350,9 @@ class Host(Connections):
                     task.cancel()
             self._process = None
             self._shown = -1
-            if self.state is State.READY:
-                self.state = State.RESTARTING
-            self._disconnect()
+            if self.state is State.READY and self._is_wanted:
+                self._set_state(State.RESTARTING)
+            self._disconnect(is_stopped=not self._is_wanted)
         return (time.monotonic() - t_ready if t_ready is not None else None), reason
 
     def _end(self, process: EngineProcess) -> None:
@@ -347,16 +433,21 @@ class Host(Connections):
         model = loaded.model(self._vocab.vocab)
         if model == self.model:
             return
-        if self.prepare is not None:
-            self._markers = await asyncio.get_running_loop().run_in_executor(None, self.prepare, model)
-        self.model = model
+        self.is_changing = True
+        try:
+            if self.prepare is not None:
+                self._markers = await asyncio.get_running_loop().run_in_executor(None, self.prepare, model)
+            self.model = model
+        finally:
+            self.is_changing = False
 
     def _serving(self, seconds: float) -> None:
         assert self.model is not None
-        if not self._is_draining:
-            self.state = State.READY
+        assert self._settled is not None
         self.has_served = True
         self.error = ""
+        if not self._is_draining:
+            self._set_state(State.READY)
         log.info(
             "model ready in %.1f s: %s, %d slots of %d tokens%s",
             seconds,
@@ -365,7 +456,7 @@ class Host(Connections):
             self.model.n_ctx_slot,
             f", drafts: {self.spec_types}" if self.spec_types else "",
         )
-        self._settle()
+        self._settle(self._settled)
 
     async def _watch_load(self, process: EngineProcess) -> None:
         """End an engine whose load makes no progress."""
@@ -376,10 +467,10 @@ class Host(Connections):
             if silent > limit:
                 process.kill(f"it hangs: the load has made no progress for {silent:.0f} s")
 
-    def _disconnect(self) -> None:
+    def _disconnect(self, *, is_stopped: bool = False) -> None:
         if self.engine_ended is not None:
             self.engine_ended()
-        self.disconnect(is_stopped=self._is_draining)
+        self.disconnect(is_stopped=is_stopped)
 
     def kill(self, reason: str) -> None:
         if self._process is not None:
