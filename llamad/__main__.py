@@ -74,13 +74,13 @@ def _engine() -> EngineProcess | None:
 def _serve(settings: Settings, bound: Bound, engine: EngineProcess | None, sources: Sources) -> int:
     try:
         engine = engine or EngineProcess()
+        if (
+            not settings.model.is_remote and not settings.model.rpc
+        ):  # otherwise files or workers must be there first
+            engine.begin(settings.model)
     except OSError as error:
         print(f"llamad: the engine process cannot be started: {error.strerror or error}", file=sys.stderr)
         return exit_codes.FAILED
-    if (
-        not settings.model.is_remote and not settings.model.rpc
-    ):  # otherwise files or workers must be there first
-        engine.begin(settings.model)
 
     from llamad.logs import setup as logs
 

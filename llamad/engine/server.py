@@ -77,6 +77,7 @@ class Server:
         self._messages: list[messages.FromFront] = []
         self._compiling = ThreadPoolExecutor(N_COMPILING, thread_name_prefix="llamad-compile")
         self._opening = ThreadPoolExecutor(1, thread_name_prefix="llamad-adapters")
+        self.arena = -1  # the descriptor of the file with the front's blobs
         self.instance: Instance | None = None
         self.embedder: Embedder | None = None
         self.run: queue.SimpleQueue[messages.Run] = queue.SimpleQueue()
@@ -87,6 +88,22 @@ class Server:
                 self._control.sendall(messages.packed(message))
             except OSError:
                 end(0)  # the front is gone
+
+    def receive_start(self) -> messages.Start:
+        """Return the first message, which comes with the descriptor of the arena. If the front is gone, the process
+        ends."""
+        try:
+            data, descriptors, _, _ = socket.recv_fds(self._control, READ_BYTES, 1, socket.MSG_CMSG_CLOEXEC)
+        except OSError:
+            data, descriptors = b"", []
+        if not data:
+            end(0)
+        self._buffer += data
+        self._messages = [messages.decode_front(one) for one in messages.unpack(self._buffer)]
+        start = self.receive()
+        assert isinstance(start, messages.Start)
+        (self.arena,) = descriptors
+        return start
 
     def receive(self) -> messages.FromFront:
         """Return the next message. If the front is gone, the process ends."""
@@ -132,7 +149,7 @@ class Server:
         elif isinstance(message, messages.Compile):
             self._compiling.submit(self._or_end, partial(self._attempt, self._compile, message))
         elif isinstance(message, messages.Lend):
-            is_mapped = blobs.borrow(process.ARENA_FD, message.blob, message.capacity)
+            is_mapped = blobs.borrow(self.arena, message.blob, message.capacity)
             self.send(messages.Lent(message.id, message.blob, is_mapped))
         elif isinstance(message, messages.GiveBack):
             blobs.give_back(message.blob)
@@ -209,7 +226,7 @@ def _serve(server: Server, settings: ModelSettings, kept: bytes) -> int:
     if instance.loaded.vectors is not None:
         server.embedder = Embedder(
             instance.loaded.vectors,
-            process.ARENA_FD,
+            server.arena,
             server.send,
             lambda: bind_caller(pools.batch if pools else None),
         )
@@ -248,8 +265,7 @@ def main() -> int:
     os.environ.setdefault("GGML_NO_BACKTRACE", "1")
     server = Server(socket.socket(fileno=process.CONTROL_FD))
     threading.Thread(target=_tell_of_termination, args=(server,), name="llamad-signals", daemon=True).start()
-    start = server.receive()
-    assert isinstance(start, messages.Start)
+    start = server.receive_start()
     settings = engine_settings.unpack(start.settings)
     logging.basicConfig(handlers=[FrontHandler()], level=logging.DEBUG if start.is_verbose else logging.INFO)
     llama_log = LlamaLog()

@@ -48,11 +48,12 @@ def environment() -> dict[str, str]:
 
 
 class EngineProcess:
-    """A process that loads no model until begin(). Its engine can map the blobs of `arena`, which outlives it. Raises
-    OSError if the system has no more processes, descriptors or shared memory."""
+    """A process that loads no model until begin(). Raises OSError if the system has no more processes, descriptors or
+    shared memory."""
 
-    def __init__(self, arena: Arena | None = None) -> None:
-        self.arena = arena or Arena()
+    def __init__(self) -> None:
+        # Its engine can map the blobs of this arena, which outlives it. Set by begin().
+        self.arena: Arena | None = None
         self._socket, theirs = socket.socketpair()
         opened = [self._socket.detach(), theirs.detach()]
         try:
@@ -82,18 +83,27 @@ class EngineProcess:
         self._is_lost = False  # its end of the control socket is closed
         self._is_dumping = False  # the rest of the log is a stack dump of Python
 
-    def begin(self, settings: ModelSettings, kept: bytes = b"") -> None:
+    def begin(self, settings: ModelSettings, kept: bytes = b"", arena: Arena | None = None) -> None:
         """Let the engine load the model while this process imports its other modules. `kept` is from the last engine's
-        Planned message."""
+        Planned message. The engine can map the blobs of `arena`, or of a new one. Raises OSError if there is no shared
+        memory for a new one."""
         from llamad.flags import engine_settings
         from llamad.protocol.control_messages import Start, packed
 
         self.has_begun = True
+        self.arena = arena or Arena()
+        is_verbose = logging.getLogger().isEnabledFor(logging.DEBUG)
+        message = packed(Start(engine_settings.pack(settings), is_verbose, kept))
         try:
-            is_verbose = logging.getLogger().isEnabledFor(logging.DEBUG)
-            self._socket.sendall(packed(Start(engine_settings.pack(settings), is_verbose, kept)))
+            n_sent = socket.send_fds(self._socket, [message], [self.arena.fd])
+            self._socket.sendall(message[n_sent:])
         except OSError:
             pass  # the engine has ended; the future of attach() will have the reason
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process, which was never attached, has not ended."""
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
 
     def abandon(self) -> None:
         """End a process that is not needed and was never attached."""
@@ -107,7 +117,7 @@ class EngineProcess:
         channel = self.descriptors
         copies: list[int] = []
         try:
-            for fd in (control, channel.memory, channel.command, channel.event, self.arena.fd, log_fd):
+            for fd in (control, channel.memory, channel.command, channel.event, log_fd):
                 copies.append(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, FIRST_SAFE_FD))
             return self._posix_spawn(copies[:-1], copies[-1])
         finally:

@@ -67,7 +67,7 @@ class Host(Connections):
     and what prepare() made of it stay meanwhile."""
 
     def __init__(self, settings: ModelSettings, process: EngineProcess | None = None) -> None:
-        super().__init__(settings, process.arena if process is not None else Arena())
+        super().__init__(settings, (process.arena if process is not None else None) or Arena())
         if settings.model_url is not None:  # the model's name until its file is there
             name = settings.model_url.partition("?")[0].rpartition("/")[2]
             self.settings = msgspec.structs.replace(settings, model=name)
@@ -90,6 +90,9 @@ class Host(Connections):
         self.engine_ready: Callable[[EngineClient], Awaitable[None]] | None = None
         self.engine_ended: Callable[[], None] | None = None
         self.failed: Callable[[], None] | None = None  # called when the engine is not started again
+        self.take_process: Callable[[], EngineProcess] = (
+            EngineProcess  # starts an engine's process, or has a spare one
+        )
         # The first engine, if it was started already. It has begun to load, too, unless files are missing.
         self._process = process
         # None once the files are there.
@@ -316,9 +319,9 @@ class Host(Connections):
         Raises LoadError, OSError."""
         process = self._process
         if process is None:
-            self._process = process = EngineProcess(self.arena)
+            self._process = process = self.take_process()
         if not process.has_begun:
-            process.begin(self.settings, self._kept)
+            process.begin(self.settings, self._kept, self.arena)
         self._inbox = asyncio.Queue()
         self._shown, self._load_failed = -1, ""
         self._t_heard = t_start = time.monotonic()

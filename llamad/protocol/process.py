@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 # File descriptors that are open when an engine process starts.
-CONTROL_FD, MEMORY_FD, COMMAND_FD, EVENT_FD, ARENA_FD = range(3, 8)
+CONTROL_FD, MEMORY_FD, COMMAND_FD, EVENT_FD = range(3, 7)
 
 EXIT_LOST = 3  # llama.cpp's context was lost and could not be created again
 EXIT_WORKER = 4  # an RPC worker is gone; a log line that begins with LOST_WORKER names it
