@@ -16,6 +16,7 @@ from pathlib import Path
 
 from llamad.api.app import Api
 from llamad.api.service.auth import check_sharing, read_keys
+from llamad.api.service.idle_sleep import sleep_when_idle
 from llamad.api.service.model_table import ModelTable
 from llamad.api.service.served_model import ServedModel
 from llamad.api.service.service import Service
@@ -28,6 +29,7 @@ from llamad.http_settings import ask_descriptors, cors_of, limits_of, proxies_of
 from llamad.logs.setup import ACCESS, access_writer, on_reopen_signal
 from llamad.models.engine_process import EngineProcess
 from llamad.models.host import Host, State
+from llamad.models.spare_engine import SpareEngine
 from llamad.reload import Reload
 from llamad.systemd import exit_codes, notify
 from llamad.systemd.heartbeat import Heartbeat
@@ -93,6 +95,8 @@ class Daemon:
             )
         except ValueError as error:
             raise StartError(str(error)) from None
+        self.spare = SpareEngine()
+        self.spare.add(self.host)
         self.heartbeat = Heartbeat(self.models, self.http)
         self.reload = Reload(settings, sources, self.models, self.http, tls)
         self.address = ""
@@ -152,7 +156,7 @@ class Daemon:
     def _serves_on(self) -> bool:
         """Return whether new requests are still served for a while: until load balancers have seen /health, or on
         connections that were accepted from an inherited socket, whose clients know of no other daemon."""
-        is_ready = self.host.state is State.READY
+        is_ready = any(one.accepts for one in self.models)
         has_reason = self.settings.drain_delay_seconds > 0 or self._is_inherited
         return is_ready and self.service.is_leaving and has_reason
 
@@ -190,6 +194,7 @@ class Daemon:
             asyncio.ensure_future(self.service.watch_streams()),
             asyncio.ensure_future(self.heartbeat.run()),
             asyncio.ensure_future(self.reload.watch_certificate()),
+            *(asyncio.ensure_future(sleep_when_idle(one)) for one in self.models),
         ]
         trimmer = Trimmer(self.service.is_quiet, self.service.free_garbage)
         keep_large_blocks_apart()
@@ -212,6 +217,7 @@ class Daemon:
                 return
         if self.host.state is State.READY:
             notify.ready(self.heartbeat.status())
+        self.spare.begin()
         # Objects that exist now live until the end, so scanning them for garbage would only stall every stream.
         gc.freeze()
 
@@ -236,6 +242,7 @@ class Daemon:
         self.http.stop_listening()
         if not self.service.is_draining:
             self.refuse()
+        self.spare.close()
         await self.host.close()  # requests that still run get an error
         await self.http.close(0.2)
         self.models.close()

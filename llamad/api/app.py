@@ -27,12 +27,13 @@ from llamad.api.native import models as model_list
 from llamad.api.native import slots as slot_list
 from llamad.api.openai import chat, completions, control, input_tokens, responses, transcriptions
 from llamad.api.request.errors import ApiError, shutting_down
+from llamad.api.service import waking
 from llamad.api.service.auth import Keys
 from llamad.api.service.error_dialects import worded
 from llamad.api.service.model_table import ModelTable
 from llamad.api.service.page import page_files
-from llamad.api.service.served_model import ServedModel
 from llamad.api.service.service import Service
+from llamad.api.service.waking import Handler
 from llamad.api.state import sessions, slot_info, slots
 from llamad.api.state.action import Held
 from llamad.api.state.state_body import StateIntake
@@ -43,8 +44,6 @@ from llamad.http.request import Request, Response
 from llamad.http.router import SMALL_BODY, Intake, Route, Router
 
 log = logging.getLogger("llamad.api")
-
-Handler = Callable[[ServedModel, Exchange], None]
 
 
 class Api:
@@ -81,19 +80,19 @@ class Api:
         self._add("POST", "/v1/streams/lookup", partial(streams.look_up, service))
 
     def _add_state_endpoints(self, models: ModelTable) -> None:
-        served = self._served
+        served, described = self._served, self._described
         for path in ("/health", "/v1/health"):
-            self._add("GET", path, served(health.handle), public=True, quiet=True)
-        self._add("GET", "/props", served(props.handle), public=True)
-        self._add("POST", "/props", served(props.set_props))
-        self._add("GET", "/lora-adapters", served(lora_adapters.listing))
-        self._add("POST", "/lora-adapters", served(lora_adapters.change), small=True)
+            self._add("GET", path, described(health.handle), public=True, quiet=True)
+        self._add("GET", "/props", described(props.handle), public=True)
+        self._add("POST", "/props", described(props.set_props))
+        self._add("GET", "/lora-adapters", described(lora_adapters.listing))
+        self._add("POST", "/lora-adapters", described(lora_adapters.change), small=True)
         self._add("POST", "/v1/load_lora_adapter", served(lora_loading.load), small=True)
-        self._add("POST", "/v1/unload_lora_adapter", served(lora_loading.unload), small=True)
+        self._add("POST", "/v1/unload_lora_adapter", described(lora_loading.unload), small=True)
         self._add("GET", "/slots", served(slot_list.listing))
         self._add("POST", "/slots/{id_slot}", served(slots.handle), intake=StateIntake(models))
         self._add("GET", "/v1/slots/{id_slot}/info", served(slot_info.handle))
-        self._add("GET", "/sessions", served(sessions.listing))
+        self._add("GET", "/sessions", described(sessions.listing))
         self._add("POST", "/sessions/{id_session}", served(sessions.handle), small=True)
 
     def _add_generating(self) -> None:
@@ -112,15 +111,15 @@ class Api:
 
     def _add_others(self) -> None:
         """Add the endpoints that only tokenize, render or compute vectors."""
-        served = self._served
-        self._add("POST", "/tokenize", served(tokenize.tokenize))
-        self._add("POST", "/detokenize", served(tokenize.detokenize))
-        self._add("POST", "/apply-template", served(apply_template.apply_template))
+        served, described = self._served, self._described
+        self._add("POST", "/tokenize", described(tokenize.tokenize))
+        self._add("POST", "/detokenize", described(tokenize.detokenize))
+        self._add("POST", "/apply-template", described(apply_template.apply_template))
         for path in ("/chat/completions", "/v1/chat/completions"):
-            self._add("POST", path + "/input_tokens", served(input_tokens.of_chat))
+            self._add("POST", path + "/input_tokens", described(input_tokens.of_chat))
         for path in ("/responses", "/v1/responses"):
-            self._add("POST", path + "/input_tokens", served(input_tokens.of_response))
-        self._add("POST", "/v1/messages/count_tokens", served(messages.count_tokens))
+            self._add("POST", path + "/input_tokens", described(input_tokens.of_response))
+        self._add("POST", "/v1/messages/count_tokens", described(messages.count_tokens))
         for path in ("/embedding", "/embeddings"):
             self._add("POST", path, served(embeddings.handle))
         self._add("POST", "/v1/embeddings", served(embeddings.handle_openai))
@@ -129,10 +128,16 @@ class Api:
         for path in ("/classify", "/v1/classify"):
             self._add("POST", path, served(classify.handle))
 
-    def _served(self, handler: Handler) -> Callable[[Exchange], None]:
-        """Return the call that finds the model of a request and lets `handler` serve it."""
+    def _described(self, handler: Handler) -> Callable[[Exchange], None]:
+        """Return the call that finds the model of a request and lets `handler` respond without the model's engine. It
+        does not wake a model, and is not counted as a use."""
         find = self.models.of
         return lambda exchange: handler(find(exchange.request), exchange)
+
+    def _served(self, handler: Handler) -> Callable[[Exchange], None]:
+        """Return the call that finds the model of a request and lets `handler` serve it with the model's engine."""
+        find = self.models.of
+        return lambda exchange: waking.serve(find(exchange.request), exchange, handler)
 
     def _add(
         self,
@@ -217,6 +222,7 @@ class Api:
         held = exchange.request.buffer
         if held is not None and isinstance(held, Held):
             held.end()
+        self.service.uses.end(exchange)
         self.service.metrics.on_done(exchange, seconds)
 
     def error(self, status: int, message: str, request: Request | None = None) -> Response:

@@ -40,6 +40,8 @@ class ModelStatus:
         host = self._served.host
         if host.state is State.READY:
             return self._serving()
+        if host.state in (State.SLEEPING, State.UNLOADED):
+            return str(host.state.value)
         if host.state is State.FAILED:
             return f"failed: {host.error}"
         progress = host.progress.text()
@@ -87,7 +89,8 @@ class Heartbeat:
         if self._watchdog is not None and not any(host.is_stuck for host in self._hosts):
             lines.append("WATCHDOG=1")
         states = [host.state for host in self._hosts]
-        if self._service.is_leaving or State.LOADING in states:
+        is_starting = any(host.state is State.LOADING and not host.has_served for host in self._hosts)
+        if self._service.is_leaving or is_starting:
             lines.append(notify.extension())
         now, kind = time.monotonic(), (states, self._service.is_leaving)
         status = None

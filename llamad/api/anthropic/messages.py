@@ -158,7 +158,7 @@ def _start(
 
 def count_tokens(served: ServedModel, exchange: Exchange) -> None:
     """POST /v1/messages/count_tokens; also counts a chat that is too long for the context."""
-    served.ready()
+    served.described_text()
     n_bytes = len(exchange.request.body)
     with_body(
         served.service,

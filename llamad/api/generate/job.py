@@ -245,7 +245,8 @@ class Job:
             self.served.service.streams.add(self)
         if conversation:
             # The generation goes on if the client disconnects or reads slowly.
-            kept = self.served.service.kept_streams.open(self.key, conversation, self)
+            release = self.served.usage.hold()
+            kept = self.served.service.kept_streams.open(self.key, conversation, self, release)
             self.out.keep(kept, self._headers())
             return
         self.exchange.on_abort = self.abort

@@ -42,7 +42,7 @@ class TaskMaker:
             client,
             served.owner(request),
             served.service.session(request),
-            deadline_us=served.deadline_us(t_submit_us),
+            deadline_us=served.deadline_us(request),
         )
         self._samplings = [options.sampling(g, model.info, options.seed_of(g, i)) for i in range(g.n)]
         self._stops = [stop.encode("utf-8", "replace") for stop in g.stop]

@@ -23,4 +23,4 @@ def apply_template(served: ServedModel, exchange: Exchange) -> None:
 
     n_bytes = len(exchange.request.body)
     then = partial(with_chat, served, exchange, n_bytes=n_bytes, then=send)
-    with_options(served, exchange, ChatRequest, then)
+    with_options(served, exchange, ChatRequest, then, needs_engine=False)

@@ -16,7 +16,6 @@ from llamad.http.exchange import Exchange
 from llamad.http.request import Response
 from llamad.models.host import State
 
-_READY = State.READY  # it is read on every request, and an Enum lookup is slow
 _LOADING = (State.LOADING, State.RESTARTING)
 
 
@@ -26,20 +25,20 @@ def _send(exchange: Exchange, value: object, error: ApiError | None = None) -> N
 
 
 def handle(served: ServedModel, exchange: Exchange) -> None:
-    """GET /health: 200 while requests are accepted, even if every slot is busy. With ?live it is 200 whenever this
-    process answers, because a restart would not make loading or draining faster."""
+    """GET /health: 200 while requests are accepted, even if every slot is busy or the model sleeps. With ?live it is
+    200 whenever this process answers, because a restart would not make loading or draining faster."""
     host, query = served.host, exchange.request.query
     if "live" in query:
         exchange.send(Response(200, b'{"status":"live"}'))
         return
-    if host.state is not _READY or served.service.is_leaving:
+    if not served.accepts or served.service.is_leaving:
         state = State.DRAINING if served.service.is_leaving else host.state
         error = served.not_ready_for(exchange.request)
         status = "error" if state is State.FAILED else state.value
         progress = {"progress": host.progress} if state in _LOADING else {}
         _send(exchange, {"status": status, **error.body(), **progress}, error)
         return
-    n_idle = _n_idle(served)
+    n_idle = served.n_idle_slots
     if not query:
         n_busy = served.settings.n_parallel - n_idle
         exchange.send(
@@ -68,11 +67,3 @@ def _send_state(exchange: Exchange, body: dict[str, Any]) -> None:
         _send(exchange, {**body, "status": "no slot available", **error.body()}, error)
     else:
         _send(exchange, body)
-
-
-def _n_idle(served: ServedModel) -> int:
-    """Return the number of idle slots. A model for embeddings only has no slots; its requests count instead."""
-    engine, embedder = served.host.engine, served.host.embedder
-    if engine is not None:
-        return engine.n_idle()
-    return max(0, served.settings.n_parallel - (embedder.n_jobs if embedder is not None else 0))

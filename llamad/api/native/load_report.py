@@ -52,12 +52,12 @@ class Loads(msgspec.Struct):
 
 
 def load_of(served: ServedModel) -> Load:
-    """Return the load of a model. Raises ApiError if it is not ready."""
-    model, engine, embedder = served.loaded(), served.host.engine, served.host.embedder
+    """Return the load of a model. Raises ApiError if it was never loaded, or has failed."""
+    model, engine, embedder = served.described(), served.host.engine, served.host.embedder
     n_slots = served.settings.n_parallel
     if engine is not None:
         slots, stats = engine.slots(), engine.stats()
-        n_running, n_waiting, n_free = engine.n_running, engine.n_waiting, engine.n_idle()
+        n_running, n_waiting, n_free = engine.n_running, engine.n_waiting, served.n_idle_slots
         n_used = sum(slot.n_tokens for slot in slots if slot.is_busy)
         n_cached = sum(slot.n_tokens for slot in slots if not slot.is_busy)
         n_reused, n_computed = stats["n_reused"], stats["n_prompt_tokens"]
@@ -66,7 +66,7 @@ def load_of(served: ServedModel) -> Load:
         n_running, n_waiting = min(n_jobs, n_slots), max(0, n_jobs - n_slots)
         n_free = n_slots - n_running
         n_used = n_cached = n_reused = n_computed = 0
-    n_waiting += len(served.preparing)
+    n_waiting += len(served.preparing) + len(served.waiting)
     return Load(
         model=served.name,
         num_running_reqs=n_running,

@@ -38,7 +38,7 @@ def _json(adapter: Adapter, scale: float, model: Model) -> dict[str, Any]:
 
 def listing(served: ServedModel, exchange: Exchange) -> None:
     """GET /lora-adapters: list the adapters with the scales of the request's key."""
-    model, adapters = served.loaded(), served.host.adapters
+    model, adapters = served.described(), served.host.adapters
     scales = adapters.scales(served.key_states.scales(exchange.request.key_name))
     entries = [_json(one, scales[one.info.id], model) for one in adapters.list()]
     exchange.send(Response(200, msgspec.json.encode(entries)))
@@ -46,7 +46,7 @@ def listing(served: ServedModel, exchange: Exchange) -> None:
 
 def change(served: ServedModel, exchange: Exchange) -> None:
     """POST /lora-adapters: set the scales for later requests of the key. Running requests keep the old ones."""
-    served.loaded()
+    served.described()
     try:
         sent = msgspec.json.decode(exchange.request.body)
     except (msgspec.DecodeError, RecursionError) as error:

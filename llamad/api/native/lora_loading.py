@@ -75,7 +75,7 @@ def unload(served: ServedModel, exchange: Exchange) -> None:
 
 
 def _loading(served: ServedModel) -> AdapterLoading:
-    served.loaded()
+    served.described()
     loading = served.host.loading
     if not loading.is_on:
         raise ApiError(

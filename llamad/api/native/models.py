@@ -21,7 +21,13 @@ from llamad.http.exchange import Exchange
 from llamad.http.request import Response
 from llamad.models.host import State
 
-_STATUS = {State.READY: "loaded", State.FAILED: "failed", State.DRAINING: "unloaded"}
+_STATUS = {
+    State.READY: "loaded",
+    State.SLEEPING: "sleeping",
+    State.FAILED: "failed",
+    State.UNLOADED: "unloaded",
+    State.DRAINING: "unloaded",
+}
 
 
 def _model_json(served: ServedModel, name: str) -> dict[str, Any]:

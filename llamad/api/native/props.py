@@ -23,15 +23,14 @@ from llamad.http.request import Response
 from llamad.models.host import State
 from llamad.options.values import SystemPrompt
 
-_READY = State.READY  # it is read on every request, and an Enum lookup is slow
-
 
 def handle(served: ServedModel, exchange: Exchange) -> None:
     """GET /props. It is public, so it shows nothing of running requests; the operator's texts and paths need a key."""
     request = exchange.request
-    if served.host.state is not _READY:
-        raise served.not_ready_for(request)
-    model = served.loaded()
+    try:
+        model = served.described()
+    except ApiError:
+        raise served.not_ready_for(request) from None
     key, name, media = served.service.find_key(request), served.name_for(request), served.media
     has_key, system = key is not None, served.key_states.system(key or "")
     idle = slot_json(served, 0, served.defaults.options, None)
@@ -56,10 +55,10 @@ def handle(served: ServedModel, exchange: Exchange) -> None:
         },
         "media_marker": MARKER if media is not None else "",
         "ui": flags.ui,
-        # What llamad does not have: settings of its page, a proxy for it, unloading of idle models.
+        # What llamad does not have: settings of its page, a proxy for it.
         "ui_settings": {},
         "cors_proxy_enabled": False,
-        "is_sleeping": False,
+        "is_sleeping": served.host.state is State.SLEEPING,
         "endpoint_slots": flags.endpoint_slots,
         "endpoint_props": flags.endpoint_props,
         "endpoint_metrics": flags.endpoint_metrics,
@@ -76,7 +75,7 @@ def handle(served: ServedModel, exchange: Exchange) -> None:
 
 
 def _special(served: ServedModel, token: int) -> str:
-    model = served.loaded()
+    model = served.described()
     return model.vocab.piece(token, True).decode("utf-8", "replace") if token >= 0 else ""
 
 
@@ -92,7 +91,7 @@ def set_props(served: ServedModel, exchange: Exchange) -> None:
         raise ApiError(
             501, "This server does not support changing global properties. Start it with `--props`"
         )
-    served.loaded()
+    served.described()
     if not exchange.request.body:
         _succeed(exchange)
         return
@@ -108,15 +107,15 @@ def _set(served: ServedModel, exchange: Exchange, properties: Properties) -> Non
     if system is None:
         _succeed(exchange)
     elif len(system.prompt) <= TEXT_INLINE_MAX:
-        _change(served, exchange, tokenized(system, served.loaded()))
+        _change(served, exchange, tokenized(system, served.described()))
     else:
         served.service.spawn(exchange, _set_later(served, exchange, system))
 
 
 async def _set_later(served: ServedModel, exchange: Exchange, system: SystemPrompt) -> None:
-    work = partial(tokenized, system, served.loaded())
+    work = partial(tokenized, system, served.described())
     new = await served.count_text(exchange.request, len(system.prompt), work)
-    served.loaded()
+    served.described()
     if not exchange.closed:
         _change(served, exchange, new)
 

@@ -16,7 +16,7 @@ from llamad.api.request import generation as options
 from llamad.api.request.errors import ApiError
 from llamad.api.request.parse import UINT32_MAX
 from llamad.api.service.served_model import ServedModel
-from llamad.client.engine_client import NO_COUNTS
+from llamad.client.engine_client import NO_COUNTS, EngineClient
 from llamad.client.events import SlotCounts
 from llamad.client.task import STOP_NAMES, Ended
 from llamad.http.exchange import Exchange
@@ -55,13 +55,15 @@ def _as_defaults(params: dict[str, Any]) -> dict[str, Any]:
 def _params(served: ServedModel, shown: Options, part: CompletionPart | None) -> dict[str, Any]:
     """Return the options as a slot shows them, with the constraint of the part or, without one, the server's."""
     ready = None if part is None else part.job.ready
-    constraint = served.grammars.known(served.constraint) if ready is None else ready.constraint
+    grammar = served.grammars.own_text
+    if ready is not None:
+        grammar = "" if ready.constraint is None else ready.constraint.text
     return options.settings_json(
         shown,
         served.constraint if part is None else part.job.constraint,
-        served.loaded().n_ctx_slot,
+        served.described().n_ctx_slot,
         served.name,
-        grammar="" if constraint is None else constraint.text,
+        grammar=grammar,
         eog_tokens=served.eog_tokens() if shown.ignore_eos else (),
         parsing=options.PLAIN if part is None else part.job.parsing(),
         drafting=served.drafting(),
@@ -69,7 +71,7 @@ def _params(served: ServedModel, shown: Options, part: CompletionPart | None) ->
 
 
 def _prompt(served: ServedModel, part: CompletionPart) -> str:
-    vocab = served.loaded().vocab
+    vocab = served.described().vocab
     return vocab.detokenize(without_rows(part.tokens_prompt), True).decode("utf-8", "replace")
 
 
@@ -100,7 +102,7 @@ def slot_json(
         "id": index,
         "id_task": task_id,
         "task_id": task_id,
-        "n_ctx": served.loaded().n_ctx_slot,
+        "n_ctx": served.described().n_ctx_slot,
         "speculative": bool(served.host.spec_types),
         "draft_n": counts.n_drafted,
         "draft_n_accepted": counts.n_accepted,
@@ -117,10 +119,19 @@ def slot_json(
     }
 
 
+def _engine(served: ServedModel) -> EngineClient:
+    """Return the client of the model's engine, which may be asleep. Raises ApiError if the model was never loaded, or
+    generates no text."""
+    served.described_text()
+    engine = served.host.engine
+    assert engine is not None
+    return engine
+
+
 def _slots(served: ServedModel, request: Request) -> Iterator[msgspec.Raw]:
     """Yield the JSON of each slot as the request's key may see it: only state and numbers if the task belongs to
     another key."""
-    _, engine = served.ready()
+    engine = _engine(served)
     busy = {running.slot: running.sink for running in engine.tasks.values() if running.slot >= 0}
     idle = served.defaults.options
     for index, counts in enumerate(engine.slots()):
@@ -139,7 +150,7 @@ def _slots(served: ServedModel, request: Request) -> Iterator[msgspec.Raw]:
 def with_slots(served: ServedModel, exchange: Exchange, send: Callable[[list[msgspec.Raw]], None]) -> None:
     """Call `send` with the JSON of all slots: now, or, if their prompts are long, slot by slot, so that other requests
     are served in between."""
-    _, engine = served.ready()
+    engine = _engine(served)
     slots = _slots(served, exchange.request)
     if sum(counts.n_tokens for counts in engine.slots()) <= TOKENS_INLINE_MAX:
         send(list(slots))

@@ -44,12 +44,12 @@ _TOKENIZE, _DETOKENIZE = Body(TokenizeRequest), Body(DetokenizeRequest)
 
 def tokenize(served: ServedModel, exchange: Exchange) -> None:
     """POST /tokenize."""
-    served.loaded()
+    served.described()
     with_body(served.service, exchange, _TOKENIZE.decode, partial(_tokenize, served, exchange))
 
 
 def _tokenize(served: ServedModel, exchange: Exchange, request: TokenizeRequest) -> None:
-    model, sent = served.loaded(), request.content
+    model, sent = served.described(), request.content
     n_chars = prompts.n_chars([sent])
     if n_chars > SHORT_MAX or isinstance(sent, list):
         work = partial(_tokens_json, model, request, served.settings.answer_max_bytes)
@@ -103,12 +103,12 @@ def _ids_json(model: Model, tokens: bytes, with_pieces: bool, bytes_max: int) ->
 
 def detokenize(served: ServedModel, exchange: Exchange) -> None:
     """POST /detokenize."""
-    served.loaded()
+    served.described()
     with_body(served.service, exchange, _DETOKENIZE.decode, partial(_detokenize, served, exchange))
 
 
 def _detokenize(served: ServedModel, exchange: Exchange, request: DetokenizeRequest) -> None:
-    model = served.loaded()
+    model = served.described()
     tokens = request.tokens
     packed = token_ids.pack(tokens, model.vocab.n_vocab)
     if packed is None:

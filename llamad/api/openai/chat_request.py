@@ -207,7 +207,7 @@ async def _parse_later(
         chat, seconds = await served.service.texts.run(client, n_chars, partial(_timed, work))
     if seconds < QUICK_ENOUGH and n_bytes <= CHAT_INLINE_MAX:
         served.chat_inline_max = max(served.chat_inline_max, n_bytes)
-    served.ready()
+    served.described_text()
     if not exchange.closed:
         then(chat)
 

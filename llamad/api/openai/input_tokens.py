@@ -18,6 +18,7 @@ from llamad.api.request import prompt as prompts
 from llamad.api.request.media import MediaPrompt
 from llamad.api.service.body_reading import with_options
 from llamad.api.service.served_model import ServedModel
+from llamad.api.service.waking import until_awake
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response
 from llamad.protocol.model_info import Model
@@ -32,12 +33,12 @@ def of_chat(served: ServedModel, exchange: Exchange) -> None:
     def then(request: ChatRequest) -> None:
         count(served, exchange, request, n_bytes, **_OPENAI)
 
-    with_options(served, exchange, ChatRequest, then)
+    with_options(served, exchange, ChatRequest, then, needs_engine=False)
 
 
 def of_response(served: ServedModel, exchange: Exchange) -> None:
     """POST /v1/responses/input_tokens."""
-    served.ready()
+    served.described_text()
 
     def then(read: ReadRequest) -> None:
         count(served, exchange, read.request, read.n_bytes, **_OPENAI)
@@ -49,7 +50,7 @@ def count(served: ServedModel, exchange: Exchange, request: ChatRequest, n_bytes
     """Send a response with the number of tokens and the fields of `more`."""
 
     def count_chat(chat: Chat) -> None:
-        model, system = served.loaded(), served.key_states.system(exchange.request.key_name)
+        model, system = served.described_text(), served.key_states.system(exchange.request.key_name)
         if chat.media is not None:
             counted = served.enter_preparing(exchange)
             served.service.spawn(exchange, with_files(chat.media.prompt(chat.prompt)), counted)
@@ -65,9 +66,11 @@ def count(served: ServedModel, exchange: Exchange, request: ChatRequest, n_bytes
         _send(exchange, request, body)
 
     async def with_files(prompt: MediaPrompt) -> None:
+        await until_awake(served, exchange)  # the projector is loaded together with the engine
+        model, _ = served.ready()
         prompt.encode(await served.encode_media(exchange.request, prompt.files))
         system = served.key_states.system(exchange.request.key_name)
-        work = partial(prompt.tokens, served.loaded(), system.tokens)
+        work = partial(prompt.tokens, model, system.tokens)
         tokens = await served.service.texts.run(served.service.client(exchange.request), prompt.n_chars, work)
         _send(exchange, request, msgspec.json.encode({"input_tokens": len(tokens) // 4, **more}))
 

@@ -191,6 +191,7 @@ def from_flags(settings: ModelSettings) -> ConstraintSource:
 class Grammars:
     def __init__(self) -> None:
         self._own: dict[ConstraintSource, Constraint] = {}  # the server's own; never evicted
+        self.own_text = ""  # the GBNF of the server's own constraint; known once an engine has compiled it
         self._kept: OrderedDict[ConstraintSource, Constraint] = OrderedDict()
         # The client is part of the key, because a client with many waiting grammars must not delay another client that
         # needs one of them.
@@ -254,6 +255,7 @@ class Grammars:
             made = await loop.run_in_executor(None, self.compile, source, engine, loop)
             # Its memory is not counted, because it belongs to no request.
             self._own[source] = msgspec.structs.replace(made, memory=NO_MEMORY)
+            self.own_text = made.text
 
     def forget(self) -> None:
         """Drop all constraints, because the engine that compiled them has ended."""

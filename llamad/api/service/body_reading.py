@@ -47,10 +47,20 @@ def with_body(
         service.spawn(exchange, _read_later(service, exchange, read, then, measure))
 
 
-def with_options(served: ServedModel, exchange: Exchange, kind: type[G], then: Callable[[G], None]) -> None:
+def with_options(
+    served: ServedModel,
+    exchange: Exchange,
+    kind: type[G],
+    then: Callable[[G], None],
+    *,
+    needs_engine: bool = True,
+) -> None:
     """Call `then` with the body, decoded as a request of this kind, as with_body() does. Raises ApiError if the
-    model is not ready."""
-    served.ready()
+    model is not ready, or without `needs_engine` if it was never loaded."""
+    if needs_engine:
+        served.ready()
+    else:
+        served.described_text()
     with_body(served.service, exchange, partial(served.defaults.decode, kind), then)
 
 

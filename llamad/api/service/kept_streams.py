@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 import msgspec
@@ -117,6 +117,7 @@ class KeptStream:
 
     __slots__ = (
         "_data",
+        "_on_end",
         "_store",
         "completed_at",
         "generation",
@@ -130,8 +131,16 @@ class KeptStream:
         "t_unread",
     )
 
-    def __init__(self, store: KeptStreams, key: str, id: str, generation: Generation) -> None:
+    def __init__(
+        self,
+        store: KeptStreams,
+        key: str,
+        id: str,
+        generation: Generation,
+        on_end: Callable[[], None] | None = None,
+    ) -> None:
         self._store = store
+        self._on_end = on_end
         self.key = key
         self.id = id
         self.generation: Generation | None = generation  # None once it has ended
@@ -185,6 +194,8 @@ class KeptStream:
         self.completed_at = int(time.time())
         self.t_ended = time.monotonic()
         self.generation = None
+        if self._on_end is not None:
+            self._on_end()
         for reader in list(self.readers):
             reader.send()
 
@@ -230,10 +241,13 @@ class KeptStreams:
         self._keys: dict[str, _Own] = {}
         self.n_bytes = 0
 
-    def open(self, key: str, id: str, generation: Generation) -> KeptStream:
-        """Return a new stream. It replaces the conversation's last one, whose generation is stopped."""
+    def open(
+        self, key: str, id: str, generation: Generation, on_end: Callable[[], None] | None = None
+    ) -> KeptStream:
+        """Return a new stream. It replaces the conversation's last one, whose generation is stopped. `on_end` is called
+        when the generation is over."""
         self.drop(key, id)
-        stream = KeptStream(self, key, id, generation)
+        stream = KeptStream(self, key, id, generation, on_end)
         self._keys.setdefault(key, _Own()).streams[id] = stream
         return stream
 

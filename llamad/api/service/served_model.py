@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,6 +26,8 @@ from llamad.api.service.chat_template import make_host, turn_end
 from llamad.api.service.key_state import KeyStates
 from llamad.api.service.metrics import ModelMetrics
 from llamad.api.service.service import Service, address
+from llamad.api.service.usage import Usage
+from llamad.base.clock import clock_us
 from llamad.chat.host import ChatHost
 from llamad.client.embedding import Embedder
 from llamad.client.engine_client import EngineClient
@@ -57,6 +60,7 @@ TOKENIZING_THREADS_MAX = 4
 # The largest body of a chat, in bytes, that is rendered on the event loop, if its template is fast.
 CHAT_INLINE_MAX = 16384
 _READY = State.READY  # it is read on every request, and an Enum lookup is slow
+_GONE = (State.FAILED, State.DRAINING)
 
 
 def _system_prompt(settings: ModelSettings) -> SystemPrompt:
@@ -78,6 +82,10 @@ def _state_files(settings: ModelSettings) -> StateFiles | None:
         ) from None
 
 
+def _no_text() -> ApiError:
+    return ApiError(501, "This model is for embeddings or scores; it cannot generate text")
+
+
 def _media(settings: ModelSettings, host: Host) -> Media | None:
     if host.media is None:
         return None
@@ -94,6 +102,7 @@ class ServedModel:
         self.service = service
         self.host = host
         self.metrics = ModelMetrics()
+        self.usage = Usage()
         self.key_states = KeyStates(_system_prompt(settings), is_shared=settings.system_prompt_shared)
         self.constraint = constraints.from_flags(settings)
         self.grammars = Grammars()
@@ -109,6 +118,8 @@ class ServedModel:
         self.room = Room(max(settings.sessions_max_bytes, ROOM_BYTES_MIN))
         # Requests whose texts or grammars are with a worker; they count as queued.
         self.preparing = Admission(settings.n_parallel + settings.queue_max)
+        # Requests that wait for the model to be loaded.
+        self.waiting = Admission(settings.n_parallel + settings.queue_max)
         # State actions that run or wait for their slot.
         self.state_actions = Admission(settings.n_parallel + settings.queue_max)
         # Texts of /tokenize and similar endpoints that wait or are being tokenized.
@@ -121,6 +132,7 @@ class ServedModel:
         host.prepare = self.prepare
         host.engine_ready = self.engine_ready
         host.engine_ended = self.grammars.forget
+        host.on_state.append(self._on_state)
 
     @property
     def settings(self) -> ModelSettings:
@@ -165,7 +177,8 @@ class ServedModel:
         self.host.apply(changes)
         settings = self.settings
         self.counted.n_max = settings.queue_max
-        self.state_actions.n_max = self.preparing.n_max = settings.n_parallel + settings.queue_max
+        for queue in (self.waiting, self.preparing, self.state_actions):
+            queue.n_max = settings.n_parallel + settings.queue_max
         if self.media is not None:
             self.media.apply(settings)
         if self.host.model is not None:
@@ -201,8 +214,52 @@ class ServedModel:
         """Return how the model's engine drafts."""
         return drafting_of(self.host.spec_types, self.settings)
 
+    @property
+    def can_wake(self) -> bool:
+        """Whether the model sleeps, or is being loaded again after it slept, so that a request may wait for it."""
+        return self.host.state is State.SLEEPING or self.host.is_waking
+
+    @property
+    def accepts(self) -> bool:
+        """Whether requests are accepted: the model serves, or will be woken for them."""
+        return self.host.state is _READY or (self.can_wake and self.host.state is not State.DRAINING)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody uses the model, so that its engine can be ended."""
+        return self.usage.n_active == 0 and self.host.is_idle
+
+    @property
+    def n_idle_slots(self) -> int:
+        """The number of idle slots; all of them if the model sleeps. A model for embeddings only has no slots; its
+        requests count instead."""
+        engine, embedder, n_slots = self.host.engine, self.host.embedder, self.settings.n_parallel
+        if engine is None:
+            return max(0, n_slots - (embedder.n_jobs if embedder is not None else 0))
+        return n_slots if not engine.is_connected and self.accepts else engine.n_idle()
+
+    def _on_state(self, host: Host) -> None:
+        self.usage.touch()  # the time of a load is not idle time
+
+    def described(self) -> Model:
+        """Return the model for what needs its vocabulary and template but no engine: also while its engine is being
+        started again, sleeps or is unloaded. Raises ApiError if it was never loaded or has failed."""
+        host = self.host
+        if host.state is _READY and host.model is not None:
+            return host.model
+        if host.model is None or host.is_changing or host.state in _GONE:
+            raise self.not_ready()
+        return host.model
+
+    def described_text(self) -> Model:
+        """Return the same as described(). Raises ApiError if the model cannot generate text."""
+        model = self.described()
+        if self.host.engine is None:
+            raise _no_text()
+        return model
+
     def loaded(self) -> Model:
-        """Return the model. Raises ApiError if it is not ready."""
+        """Return the model if its engine serves. Raises ApiError if not."""
         host = self.host
         if host.state is _READY and host.model is not None:
             return host.model
@@ -212,12 +269,21 @@ class ServedModel:
         """Return the model and its engine. Raises ApiError if it is not ready or cannot generate text."""
         model, engine = self.loaded(), self.host.engine
         if engine is None:
-            raise ApiError(501, "This model is for embeddings or scores; it cannot generate text")
+            raise _no_text()
         return model, engine
 
     def states(self) -> States:
         """Return the states of the engine's slots. Raises ApiError if the model is not ready."""
         self.ready()
+        states = self.host.states
+        if states is None:
+            raise self.not_ready()
+        return states
+
+    def described_states(self) -> States:
+        """Return the states for what is known without an engine: their layout and sizes. Raises ApiError if the model
+        was never loaded."""
+        self.described_text()
         states = self.host.states
         if states is None:
             raise self.not_ready()
@@ -240,6 +306,8 @@ class ServedModel:
         if self.host.state is State.RESTARTING:
             message = f"The model is being loaded again, because {self.host.error}{waits}"
             return ApiError(503, message, headers=(("Retry-After", "2"),))
+        if self.host.state is State.UNLOADED:
+            return ApiError(503, "The model is not loaded", headers=(("Retry-After", "1"),))
         return ApiError(503, f"Loading model{waits}", headers=(("Retry-After", "1"),))
 
     def not_ready_for(self, request: Request) -> ApiError:
@@ -258,7 +326,7 @@ class ServedModel:
 
     def tokenizing(self) -> Tokenizing:
         """Return the threads that tokenize short texts with the model's vocabulary; they are started on first use."""
-        vocab = self.loaded().vocab
+        vocab = self.described().vocab
         threads = self._tokenizing.get(vocab)
         if threads is None:
             n_threads = min(TOKENIZING_THREADS_MAX, os.cpu_count() or 1)
@@ -294,15 +362,18 @@ class ServedModel:
             return 0
         return self._owners.setdefault(request.key_name, len(self._owners) + 1)
 
-    def deadline_us(self, t_submit_us: int) -> int:
-        """Return the deadline, on the engine's clock, of a task that is submitted at `t_submit_us`; 0: none."""
+    def deadline_us(self, request: Request) -> int:
+        """Return the deadline of the request's tasks on the engine's clock; 0: none. The time that the request has
+        taken so far counts, because it may have waited for the model to be loaded."""
         timeout = self.settings.request_timeout
-        return t_submit_us + int(timeout * 1e6) if timeout > 0 else 0
+        if timeout <= 0:
+            return 0
+        return clock_us() + int((request.t_start + timeout - time.monotonic()) * 1e6)
 
     def eog_tokens(self) -> list[int]:
         """Return all end-of-generation tokens. They are kept, because finding them takes a scan of the vocabulary."""
         if self._eog_tokens is None:
-            self._eog_tokens = self.ready()[0].vocab.eog_tokens()
+            self._eog_tokens = self.described().vocab.eog_tokens()
         return self._eog_tokens
 
     def close(self) -> None:

@@ -23,6 +23,7 @@ from llamad.api.service.response_store import ResponseStore
 from llamad.api.service.running_completions import Completion, RunningCompletions
 from llamad.api.service.text_workers import TextWorkers
 from llamad.api.service.unread_streams import give_way
+from llamad.api.service.usage import Uses
 from llamad.base.fair_pool import FairPool
 from llamad.base.memory_budget import Budget, BudgetFull
 from llamad.flags.settings import DaemonSettings
@@ -71,6 +72,7 @@ class Service:
         self.is_leaving = False  # /health reports it; requests may still be served (--drain-delay-seconds)
         self.is_draining = False  # new requests are refused
         self.metrics = Metrics()
+        self.uses = Uses()
         # The memory that requests may hold; the HTTP server sets its limit.
         self.budget = Budget(settings.bodies_max_bytes)
         self.t_created = int(time.time())

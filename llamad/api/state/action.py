@@ -65,7 +65,7 @@ class Ask:
         assert self.states.layout is not None
         return self.states.layout.bytes(n_tokens)
 
-    def send(self, value: dict[str, Any] | list[dict[str, Any]]) -> None:
+    def send(self, value: dict[str, Any]) -> None:
         self.exchange.send(Response(200, msgspec.json.encode(value)))
 
     async def aside(self, work: Callable[..., T], *args: object) -> T:

@@ -5,6 +5,7 @@ Runs on the event loop; workers handle files, the engine handles the state itsel
 
 from __future__ import annotations
 
+import msgspec
 from msgspec import Struct
 
 from llamad.api.request.body import Body
@@ -15,7 +16,7 @@ from llamad.api.state.action import Ask
 from llamad.api.state.slots import read_file
 from llamad.client.sessions import Name, Session
 from llamad.http.exchange import Exchange
-from llamad.http.request import Request
+from llamad.http.request import Request, Response
 
 ACTIONS = ("save", "restore", "remove")
 ID_MAX = 2**63 - 1
@@ -31,13 +32,12 @@ _BODY = Body(ArchiveRequest)
 def listing(served: ServedModel, exchange: Exchange) -> None:
     """GET /sessions: the sessions of the request's key."""
     work.need_slots(served, "sessions")
-    ask = Ask(served, exchange, -1)
-    ask.send(
-        [
-            {"id": one.id, "size": one.size, "created_at": one.created_at, "updated_at": one.updated_at}
-            for one in served.sessions.of_key(ask.key)
-        ]
-    )
+    served.described_states()
+    sessions = [
+        {"id": one.id, "size": one.size, "created_at": one.created_at, "updated_at": one.updated_at}
+        for one in served.sessions.of_key(exchange.request.key_name)
+    ]
+    exchange.send(Response(200, msgspec.json.encode(sessions)))
 
 
 def _id_of(request: Request) -> int:

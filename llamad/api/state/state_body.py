@@ -28,12 +28,12 @@ class StateIntake:
         served = self._models.of(request)
         action, _ = slots.judge(served, request)
         if action == slots.RESTORE_STATE:
-            need_layout(served.states())
+            need_layout(served.described_states())
 
     def limit(self, request: Request) -> int:
         if request.query.get("action") != slots.RESTORE_STATE:
             return min(SMALL_BODY, self._models.service.settings.body_max_bytes)
-        n_bytes = self._models.of(request).states().bytes_max
+        n_bytes = self._models.of(request).described_states().bytes_max
         return n_bytes if slots.is_raw(request) else (n_bytes + 2) // 3 * 4 + JSON_SPARE
 
     def buffer(self, request: Request, length: int) -> memoryview | None:
@@ -43,7 +43,7 @@ class StateIntake:
         n_bytes = length if slots.is_raw(request) else length + length * 3 // 4
         held = take_room(self._models.of(request), request, n_bytes)
         try:
-            blob = Blob(length, self._models.of(request).states().arena)
+            blob = Blob(length, self._models.of(request).described_states().arena)
         except MemoryError:
             raise ApiError(507, "Not enough memory for this state") from None
         blob.size = length

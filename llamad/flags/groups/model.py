@@ -76,8 +76,10 @@ class Loading:
         help="Run the model once before the first request.",
     )
     sleep_idle_seconds: int = flag(
+        reload=True,
         kind=Int(low=1, words={"-1": -1}),
         default=-1,
+        metavar="SECONDS",
         help="Unload the model after this many seconds without a request, and load it again for the next one; -1:"
         " never.",
     )

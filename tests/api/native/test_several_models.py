@@ -41,7 +41,7 @@ def test_both_are_listed(server: Faked) -> None:
     assert [one["id"] for one in listed["data"]] == ["fake.gguf", OTHER]
     assert [one["name"] for one in listed["models"]] == ["fake.gguf", OTHER]
     assert server.client.get("/v1/models/fake.gguf").json["status"] == {"value": "loaded"}
-    assert server.client.get("/v1/models/an%20%22other%22%20one").json["status"] == {"value": "loading"}
+    assert server.client.get("/v1/models/an%20%22other%22%20one").json["status"] == {"value": "unloaded"}
     assert server.client.get("/v1/models/none").status == 404
 
 
