@@ -20,7 +20,8 @@ from llamad.engine.drafts.lookup_files import LookupWriter, open_dynamic, open_s
 from llamad.engine.drafts.spec_types import DRAFT_MODEL, NGRAM_CACHE, WITH_ANSWERS, rules_of
 from llamad.engine.drafts.text_drafter import TextDrafter
 from llamad.engine.fit.bound import MIB, surely_fits
-from llamad.engine.loading import adapters
+from llamad.engine.fit.measure import draft_usage, loaded_usage
+from llamad.engine.loading import adapters, memory
 from llamad.engine.loading.draft import LoadedDraft, load_draft, vet_draft
 from llamad.engine.loading.memory import cache_ram_bytes, checkpoint_bytes
 from llamad.engine.loading.model import LoadedModel, load
@@ -33,44 +34,54 @@ from llamad.protocol.channel import Descriptors
 from llamad.protocol.errors import FileRefused, LoadError
 
 if TYPE_CHECKING:
+    from llamad.engine.fit.plan import Plan
     from llamad.flags.settings import ModelSettings
 
 log = logging.getLogger("llamad.engine")
 
 
-def _fitted(settings: ModelSettings, n_threads: int, kept: bytes) -> tuple[ModelSettings, bytes]:
-    """Return the settings with which the model fits, and what the daemon's next engine should keep of the choice, if
-    one was made. Raises LoadError."""
+def _fitted(settings: ModelSettings, n_threads: int, kept: bytes, budget: messages.Budget | None) -> Plan:
+    """Return the plan with which the model fits. Raises LoadError."""
     from llamad.engine.fit import plan as fit  # rarely needed
 
-    plan = fit.plan(settings, n_threads, msgspec.json.decode(kept, type=fit.Kept) if kept else None)
+    plan = fit.plan(settings, n_threads, msgspec.json.decode(kept, type=fit.Kept) if kept else None, budget)
     for warning in plan.warnings:
         log.warning("%s", warning)
     if line := fit.summary(plan):
         log.info("%s", line)
-    return plan.settings, msgspec.json.encode(plan.kept) if plan.kept is not None else b""
+    return plan
 
 
 class Instance:
-    """An open model. It calls `on_planned` when it has decided how much device memory it takes, with what the daemon's
-    next engine should get as `kept`. Raises LoadError."""
+    """An open model. Before it opens the weights, it calls `on_planned` with the memory that it will take; if it has a
+    budget, that call returns when they may be opened. Raises LoadError."""
 
     def __init__(
         self,
         settings: ModelSettings,
         descriptors: Descriptors,
         loading: Loading,
-        on_planned: Callable[[bytes], None] = lambda _: None,
+        on_planned: Callable[[messages.Planned], None] = lambda _: None,
         kept: bytes = b"",
+        budget: messages.Budget | None = None,
     ) -> None:
         self._descriptors = descriptors
         n_threads = compute_threads(settings.n_threads)
         vet(settings, loading)
         vet_draft(settings)
-        if kept or not surely_fits(settings):
-            settings, kept = _fitted(settings, n_threads, kept)
+        self._plan: Plan | None = None  # None: the model surely fits
+        planned = messages.Planned(kept)
+        if kept or budget is not None or not surely_fits(settings):
+            self._plan = plan = _fitted(settings, n_threads, kept, budget)
+            settings = plan.settings
+            next_kept = msgspec.json.encode(plan.kept) if plan.kept is not None else b""
+            assert plan.usage is not None
+            capacity = plan.available.capacity if plan.available is not None else {}
+            planned = messages.Planned(next_kept, plan.need(plan.usage), capacity)
         self._settings = settings
-        on_planned(kept)
+        on_planned(planned)
+        if budget is not None:
+            self._await_memory()
         self.loaded = load(settings, n_threads, loading)
         try:
             self._drafting = load_draft(settings, self.loaded)  # the draft model, or None
@@ -82,6 +93,26 @@ class Instance:
         self._grammars: dict[int, Grammar] = {}
         self._pieces: Pieces | None = None
         self._pieces_lock = threading.Lock()
+
+    def _await_memory(self) -> None:
+        """Wait until the memory of the plan is free. Raises LoadError."""
+        from llamad.engine.fit import budget
+
+        assert self._plan is not None
+        assert self._plan.usage is not None
+        budget.wait(self._plan.usage, memory.is_mapped(self._settings))
+
+    def _measured(self) -> dict[str, int]:
+        """Return the bytes that the model holds by device, if it has a budget."""
+        if self._plan is None or self._plan.available is None:
+            return {}
+        from llamad.engine.fit import budget
+
+        assert self._plan.usage is not None
+        usage = loaded_usage(self.loaded.contexts) + budget.beside(self._plan.usage)
+        if self._drafting is not None:
+            usage += draft_usage(self._drafting.context)
+        return self._plan.need(usage)
 
     def description(self) -> messages.Loaded:
         """Return what the front must know to serve the model."""
@@ -114,7 +145,7 @@ class Instance:
                 core.allow_copies(states[0], max(self._settings.fit_target) * MIB)
         elif self._settings.model_draft is not None:
             log.warning("nothing is drafted: this model does not generate text")
-        return messages.Ready(states, self.loaded.n_swa, spec_types)
+        return messages.Ready(states, self.loaded.n_swa, spec_types, self._measured())
 
     def compile(self, request: messages.Compile) -> messages.Compiled | messages.Refused:
         """Compile a grammar; any thread. It may take long."""
@@ -175,9 +206,9 @@ class Instance:
         if vectors.info.pooling == "rank" and not vectors.info.has_head:
             log.warning("the model has no classification head: /rerank and /classify will answer 501")
         if self._settings.warmup:
-            memory = bytearray(4 + 4 * vectors.info.n_out)
-            memory[:4] = max(0, self.loaded.info.bos).to_bytes(4, "little")
-            code = vectors.compute(memoryview(memory), [1])
+            data = bytearray(4 + 4 * vectors.info.n_out)
+            data[:4] = max(0, self.loaded.info.bos).to_bytes(4, "little")
+            code = vectors.compute(memoryview(data), [1])
             if code != 0:
                 raise LoadError(
                     f"the model was loaded but cannot compute embeddings (llama.cpp returned {code})"

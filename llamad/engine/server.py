@@ -34,7 +34,7 @@ from llamad.flags import engine_settings
 from llamad.protocol import blobs, process
 from llamad.protocol import control_messages as messages
 from llamad.protocol.channel import Descriptors
-from llamad.protocol.errors import FileRefused, LoadError
+from llamad.protocol.errors import FileRefused, LoadError, MemoryShort
 
 if TYPE_CHECKING:
     from llamad.flags.settings import ModelSettings
@@ -81,6 +81,7 @@ class Server:
         self.instance: Instance | None = None
         self.embedder: Embedder | None = None
         self.run: queue.SimpleQueue[messages.Run] = queue.SimpleQueue()
+        self.may_proceed = threading.Event()
 
     def send(self, message: messages.Message) -> None:
         with self._sending:
@@ -146,6 +147,8 @@ class Server:
     def _handle(self, message: messages.FromFront) -> None:
         if isinstance(message, messages.Run):
             self.run.put(message)
+        elif isinstance(message, messages.Proceed):
+            self.may_proceed.set()
         elif isinstance(message, messages.Compile):
             self._compiling.submit(self._or_end, partial(self._attempt, self._compile, message))
         elif isinstance(message, messages.Lend):
@@ -199,20 +202,24 @@ def _show_progress(server: Server, loading: Loading, is_loaded: threading.Event)
             server.send(messages.Progress(shown))
 
 
-def _load(server: Server, settings: ModelSettings, kept: bytes) -> Instance:
+def _load(server: Server, settings: ModelSettings, start: messages.Start) -> Instance:
     loading, is_loaded = Loading(), threading.Event()
     threading.Thread(target=_show_progress, args=(server, loading, is_loaded), daemon=True).start()
     descriptors = Descriptors(process.MEMORY_FD, process.COMMAND_FD, process.EVENT_FD)
+
+    def tell(planned: messages.Planned) -> None:
+        server.send(planned)
+        if start.budget is not None:
+            server.may_proceed.wait()  # the front may also end this process
+
     try:
-        return Instance(
-            settings, descriptors, loading, lambda plan: server.send(messages.Planned(plan)), kept
-        )
+        return Instance(settings, descriptors, loading, tell, start.kept, start.budget)
     finally:
         is_loaded.set()
 
 
-def _serve(server: Server, settings: ModelSettings, kept: bytes) -> int:
-    server.instance = instance = _load(server, settings, kept)
+def _serve(server: Server, settings: ModelSettings, start: messages.Start) -> int:
+    server.instance = instance = _load(server, settings, start)
     # Not earlier, because opening a GPU may start the driver's own program, which loads a kernel module.
     with contextlib.suppress(syscall_filter.FilterError):
         syscall_filter.no_new_privileges()
@@ -272,11 +279,21 @@ def main() -> int:
     llama_log.start()
     server.start()
     try:
-        return _serve(server, settings, start.kept)
+        return _serve(server, settings, start)
     except LoadError as error:
-        reason, is_refused = str(error), isinstance(error, FileRefused)
+        reason, is_refused, is_memory = (
+            str(error),
+            isinstance(error, FileRefused),
+            isinstance(error, MemoryShort),
+        )
     except Exception as error:
         traceback.print_exc()
-        reason, is_refused = f"{type(error).__name__}: {error}", False
-    server.send(messages.LoadFailed(llama_log.explained(reason), is_refused))
+        reason, is_refused, is_memory = (
+            f"{type(error).__name__}: {error}",
+            False,
+            isinstance(error, MemoryError),
+        )
+    reason = llama_log.explained(reason)
+    is_memory = is_memory or bool(llama_log.memory_error)
+    server.send(messages.LoadFailed(reason, is_refused, is_memory))
     return 1

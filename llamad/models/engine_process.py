@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from llamad.client.control import Control
     from llamad.flags.settings import ModelSettings
-    from llamad.protocol.control_messages import FromEngine
+    from llamad.protocol.control_messages import Budget, FromEngine
 
 log = logging.getLogger("llamad.engine")
 
@@ -83,17 +83,23 @@ class EngineProcess:
         self._is_lost = False  # its end of the control socket is closed
         self._is_dumping = False  # the rest of the log is a stack dump of Python
 
-    def begin(self, settings: ModelSettings, kept: bytes = b"", arena: Arena | None = None) -> None:
+    def begin(
+        self,
+        settings: ModelSettings,
+        kept: bytes = b"",
+        arena: Arena | None = None,
+        budget: Budget | None = None,
+    ) -> None:
         """Let the engine load the model while this process imports its other modules. `kept` is from the last engine's
-        Planned message. The engine can map the blobs of `arena`, or of a new one. Raises OSError if there is no shared
-        memory for a new one."""
+        Planned message. The engine can map the blobs of `arena`, or of a new one. With a budget it opens no weights
+        before the message Proceed. Raises OSError if there is no shared memory for a new arena."""
         from llamad.flags import engine_settings
         from llamad.protocol.control_messages import Start, packed
 
         self.has_begun = True
         self.arena = arena or Arena()
         is_verbose = logging.getLogger().isEnabledFor(logging.DEBUG)
-        message = packed(Start(engine_settings.pack(settings), is_verbose, kept))
+        message = packed(Start(engine_settings.pack(settings), is_verbose, kept, budget))
         try:
             n_sent = socket.send_fds(self._socket, [message], [self.arena.fd])
             self._socket.sendall(message[n_sent:])

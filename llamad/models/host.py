@@ -29,10 +29,12 @@ from llamad.models.restarts import Restarts
 from llamad.models.rpc_wait import reach
 from llamad.protocol.blobs import Arena
 from llamad.protocol.control_messages import (
+    Budget,
     FromEngine,
     Loaded,
     LoadFailed,
     Planned,
+    Proceed,
     Progress,
     Ready,
     Run,
@@ -88,6 +90,13 @@ class Host(Connections):
         self.prepare: Callable[[Model], list[str]] | None = None
         # Called when an engine serves, before any request sees it. May raise LoadError.
         self.engine_ready: Callable[[EngineClient], Awaitable[None]] | None = None
+        # Returns what the next engine may take; None: this is the daemon's only model, and may take all that is free.
+        self.budget: Callable[[], Budget] | None = None
+        # Called with the bytes by device that an engine with a budget needs, and that all models together may take.
+        # The engine opens the weights when it returns. May raise LoadError.
+        self.on_planned: Callable[[Mapping[str, int], Mapping[str, int]], Awaitable[None]] | None = None
+        self.measured: Mapping[str, int] = {}  # bytes by device that the engine holds; empty without a budget
+        self.is_memory = False  # the load failed because there was not enough memory
         self.engine_ended: Callable[[], None] | None = None
         self.failed: Callable[[], None] | None = None  # called when the engine is not started again
         self.take_process: Callable[[], EngineProcess] = (
@@ -321,9 +330,10 @@ class Host(Connections):
         if process is None:
             self._process = process = self.take_process()
         if not process.has_begun:
-            process.begin(self.settings, self._kept, self.arena)
+            budget = self.budget() if self.budget is not None else None
+            process.begin(self.settings, self._kept, self.arena, budget)
         self._inbox = asyncio.Queue()
-        self._shown, self._load_failed = -1, ""
+        self._shown, self._load_failed, self.is_memory = -1, "", False
         self._t_heard = t_start = time.monotonic()
         t_ready = None
         ended = await process.attach(self._on_message)
@@ -367,6 +377,10 @@ class Host(Connections):
         assert control is not None
         numpy = self._import_numpy()
         while not isinstance(message := await self._inbox.get(), Loaded | LoadFailed):
+            if isinstance(message, Planned) and message.need:
+                if self.on_planned is not None:
+                    await self.on_planned(message.need, message.capacity)
+                control.send(Proceed())
             if isinstance(message, Planned) and self.media is not None and self._opening is None:
                 # Not earlier, because the engine measures the free memory of a GPU, and has counted the projector.
                 self._opening = asyncio.ensure_future(self.media.open())
@@ -383,6 +397,7 @@ class Host(Connections):
         if isinstance(ready, LoadFailed):
             raise LoadError(ready.reason)
         assert isinstance(ready, Ready)
+        self.measured = ready.measured
         await numpy
         await self.connect_all(process.descriptors, control, message, ready)
         if self.engine is not None and self.engine_ready is not None:
@@ -411,7 +426,7 @@ class Host(Connections):
             self._kept = message.kept
         if isinstance(message, LoadFailed):
             self._load_failed = message.reason
-            self.is_refused = message.is_refused
+            self.is_refused, self.is_memory = message.is_refused, message.is_memory
         self._inbox.put_nowait(message)
 
     def _end_terminated(self, process: EngineProcess | None) -> None:

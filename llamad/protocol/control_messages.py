@@ -23,12 +23,31 @@ class Message(msgspec.Struct, frozen=True, tag=True, array_like=True):
 # Messages from the front.
 
 
+class Budget(msgspec.Struct, frozen=True):
+    """The memory that one model of several may take, in bytes by device. "host" is the memory of the machine itself.
+
+    engine/fit/budget.py says what counts, and how the engine uses it."""
+
+    ours: dict[str, int] = {}  # what other engines of this daemon hold or have reserved
+    pinned: dict[str, int] = {}  # the part of it that belongs to pinned models, which are never unloaded
+    share: float = 1.0  # the part of the room that a model should be content with, if its size is free
+    spare: int = 0  # bytes to leave free on each device, after a load that failed because memory ran out
+    bytes_max: int = 0  # the limit for all models together on each device (--models-memory-max); 0: none
+    capacity: dict[str, int] = {}  # from the Planned messages of earlier engines of this daemon
+
+
 class Start(Message, frozen=True):
     """Load the model. This is the first message."""
 
     settings: bytes  # the model's settings (flags/engine_settings.py)
     is_verbose: bool  # the log shows lines for debugging
     kept: bytes = b""  # from the Planned message of the last engine
+    budget: Budget | None = None  # None: this is the daemon's only model, and may take all that is free
+
+
+class Proceed(Message, frozen=True):
+    """Open the weights: the memory of the Planned message is reserved. An engine that has no budget does not wait for
+    this message."""
 
 
 class Run(Message, frozen=True):
@@ -114,6 +133,9 @@ class Planned(Message, frozen=True):
     """The engine has decided how much memory it uses on each device. From now on, others may use the rest."""
 
     kept: bytes = b""  # for the next engine, which should make the same choice; empty if nothing was chosen
+    # Bytes by device, if the engine has a budget: what it will take, and what all models together may take.
+    need: dict[str, int] = {}
+    capacity: dict[str, int] = {}
 
 
 class Loaded(Message, frozen=True):
@@ -137,11 +159,12 @@ class Loaded(Message, frozen=True):
 class Ready(Message, frozen=True):
     """The engine serves, and the channel has its memory. `states` are a state of one token and one of two tokens (for
     ses1.Layout), or empty if the model has no states; `n_window` is its sliding window; `spec_types` says how it
-    drafts, "" if it does not."""
+    drafts, "" if it does not; `measured` are the bytes that it holds by device, counted as in Planned.need."""
 
     states: list[bytes]
     n_window: int
     spec_types: str = ""
+    measured: dict[str, int] = {}
 
 
 class LoadFailed(Message, frozen=True):
@@ -149,6 +172,7 @@ class LoadFailed(Message, frozen=True):
 
     reason: str
     is_refused: bool = False  # because of a file other than the model that a flag names
+    is_memory: bool = False  # because there is not enough memory
 
 
 class Terminated(Message, frozen=True):
@@ -204,7 +228,7 @@ class Failed(Message, frozen=True):
 
 
 FromFront: TypeAlias = (
-    Start | Run | Compile | DropGrammar | Lend | GiveBack | Embed | OpenAdapter | CloseAdapter
+    Start | Proceed | Run | Compile | DropGrammar | Lend | GiveBack | Embed | OpenAdapter | CloseAdapter
 )
 Question: TypeAlias = Compile | Lend | Embed | OpenAdapter
 Reply: TypeAlias = Compiled | Refused | Lent | Embedded | AdapterOpened | AdapterRefused | Failed

@@ -7,6 +7,10 @@ class LoadError(Exception):
     """The model cannot be served. str() is one line that says why and what to do."""
 
 
+class MemoryShort(LoadError):
+    """There is not enough memory for the model."""
+
+
 class FileRefused(LoadError):
     """A file other than the model, such as an adapter, cannot be used."""
 

@@ -70,6 +70,11 @@ def _described(device: Any) -> Device:
     return Device(_name(device), text, free[0], total[0])
 
 
+def described(name: str) -> Device:
+    """Return the device with this name, which llama.cpp must have."""
+    return _described(lib.ggml_backend_dev_by_name(name.encode()))
+
+
 def _read(uses: Any, n: int, kind: str = "") -> Usage:
     """Return llama.cpp's figures; if `kind` is given, all of them count as that kind."""
     if not 0 <= n <= _DEVICES_MAX:
@@ -133,6 +138,13 @@ def projector_usage(settings: ModelSettings) -> Usage:
     return _read(uses, n, "projector")
 
 
+def draft_usage(context: Any) -> Usage:
+    """Return the memory that a draft model with this context takes."""
+    usage = context_usage(context)
+    devices = {name: Use(draft=use.total) for name, use in usage.devices.items()}
+    return Usage(devices, Use(draft=usage.host.total))
+
+
 class DraftMeasurer:
     """Measures the draft model. Like the served one it stays open between two measurements that place it alike."""
 
@@ -148,11 +160,9 @@ class DraftMeasurer:
         self._open(draft, served)
         context = open_draft_context(draft, self._handle)
         try:
-            usage = context_usage(context)
+            return draft_usage(context)
         finally:
             lib.llamad_context_close(context)
-        devices = {name: Use(draft=use.total) for name, use in usage.devices.items()}
-        return Usage(devices, Use(draft=usage.host.total))
 
     def _open(self, draft: ModelSettings, served: Any) -> None:
         placement = draft.tensor_split, draft.inputs_on_device

@@ -1,7 +1,8 @@
 """Plans a load: finds the settings with which the model fits, and the memory that it will take.
 
 Runs in the thread that loads, after the file was checked and before it is opened. A value that a flag sets is never
-changed: the model fits with it, or the load is refused with the figures.
+changed: the model fits with it, or the load is refused with the figures. The only model of a daemon gets all that is
+free; one of several gets its part of the budget, which is the same whatever else is loaded.
 """
 
 from __future__ import annotations
@@ -12,14 +13,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from llamad.engine.fit import budget as budgets
 from llamad.engine.fit import store
 from llamad.engine.fit.bound import margins_of, surely_fits
-from llamad.engine.fit.measure import Device, Measurer, Shape
+from llamad.engine.fit.budget import Available
+from llamad.engine.fit.measure import Device, Measurer, Shape, described
 from llamad.engine.fit.search import Choice, ExpertTensors, Freedom, Machine, Need, UnfitError, fit
 from llamad.engine.fit.usage import Usage
 from llamad.engine.loading import memory
 from llamad.flags.types.values import Placement
-from llamad.protocol.errors import LoadError
+from llamad.protocol.control_messages import Budget
+from llamad.protocol.errors import MemoryShort
 
 if TYPE_CHECKING:
     from llamad.flags.settings import ModelSettings
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
 # of the cache. Free memory is never quite the same, but a service should behave the same after a restart.
 MARGIN_KEPT = 0.5
 CACHE_PARTS = 8
+SPLIT_PARTS = 64  # a split by the devices' sizes is rounded to such parts, so that it stays the same
 # Patterns of the tensors of a layer that go to RAM.
 PATTERNS: dict[ExpertTensors, str] = {
     "experts": r"ffn_(up|down|gate_up|gate)_(ch|)exps",
@@ -36,15 +41,17 @@ PATTERNS: dict[ExpertTensors, str] = {
 }
 
 
-class UnfitLoadError(LoadError):
+class UnfitLoadError(MemoryShort):
     """The model does not fit into this machine's memory with these flags."""
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """The choice of an engine, for the next engine of the same daemon. `key` tells which load it is of."""
+    """The choice of an engine, for the next engine of the same daemon. `key` tells which load it is of, and `share` for
+    which share of the memory it was made ("": for all that was free)."""
 
     key: str
     choice: Choice
+    share: str = ""
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -57,10 +64,16 @@ class Plan(msgspec.Struct, frozen=True):
     shape: Shape | None = None
     warnings: tuple[str, ...] = ()
     kept: Kept | None = None
+    available: Available | None = None  # what the budget offers; None without one
 
     @property
     def is_changed(self) -> bool:
         return self.choice != Choice()
+
+    def need(self, usage: Usage) -> dict[str, int]:
+        """Return the bytes by device of what such a load takes, or nothing without a budget."""
+        is_mapped = memory.is_mapped(self.settings)
+        return self.available.need(usage, is_mapped) if self.available is not None else {}
 
 
 def with_choice(settings: ModelSettings, choice: Choice, n_layers: int) -> ModelSettings:
@@ -85,7 +98,8 @@ def with_choice(settings: ModelSettings, choice: Choice, n_layers: int) -> Model
 
 class Planner:
     """Makes one plan. With `always` it measures even a model that surely fits. `host_free` is the free host memory, if
-    it is known. `kept` is the choice of the daemon's last engine: its clients count on the context that it had."""
+    it is known. `kept` is the choice of the daemon's last engine: its clients count on the context that it had. A plan
+    for a budget is always measured."""
 
     def __init__(
         self,
@@ -96,12 +110,17 @@ class Planner:
         always: bool = False,
         host_free: int | None = None,
         kept: Kept | None = None,
+        budget: Budget | None = None,
     ) -> None:
         self._settings = settings
         self._n_threads = n_threads
         self._folder = folder
-        self._always = always or kept is not None
+        self._always = always or kept is not None or budget is not None
         self._kept = kept
+        self._budget = budget
+        # Which part of which room, as the key of what is stored; "" without a budget.
+        self._share = f"{budget.share:g} {budget.spare}" if budget is not None else ""
+        self._part = 1.0  # the part of the room that the model may take
         self._host_free = memory.host_free() if host_free is None else host_free
 
     def usage(self) -> Usage:
@@ -122,41 +141,64 @@ class Planner:
             self._devices = self._measurer.devices()
             self._shape = self._measurer.shape()
             self._store = store.Store(settings, self._devices, self._folder)
+            self._available = self._measure_available()
+            self._last_choice = self._store.known.last(self._share)
             plan = self._planned()
             self._store.save()
             return plan
         finally:
             self._measurer.close()
 
+    def _measure_available(self) -> Available:
+        margins = margins_of(self._settings, len(self._devices))
+        if self._budget is not None:
+            return budgets.available(self._budget, self._devices, margins)
+        return Available(tuple(device.free for device in self._devices), self._host_free, tuple(margins))
+
     # --- measuring
 
     def _usage(self, settings: ModelSettings, choice: Choice) -> Usage:
-        chosen = with_choice(settings, choice, self._shape.n_layers)
-        key = msgspec.json.encode([choice, chosen.n_ubatch, chosen.inputs_on_device]).decode()
+        chosen = self._with_choice(settings, choice)
+        split = [chosen.tensor_split] if self._budget is not None else []
+        key = msgspec.json.encode([choice, chosen.n_ubatch, chosen.inputs_on_device, *split]).decode()
         known = self._store.known.usages
         if key not in known:
             known[key] = self._measurer.usage(chosen)
         return known[key]
 
+    def _with_choice(self, settings: ModelSettings, choice: Choice) -> ModelSettings:
+        """Return the settings with the choice applied. With a budget they split the layers by what the devices offer to
+        this model, because llama.cpp would split them by what happens to be free."""
+        chosen = with_choice(settings, choice, self._shape.n_layers)
+        rooms = self._available.devices
+        is_split = len(rooms) > 1 and settings.split_mode == "layer" and min(rooms) > 0
+        if self._budget is None or not is_split or chosen.tensor_split:
+            return chosen
+        split = tuple(float(round(SPLIT_PARTS * one / sum(rooms))) for one in rooms)
+        return msgspec.structs.replace(chosen, tensor_split=split)
+
     def _need(self, settings: ModelSettings, choice: Choice) -> Need:
         usage = self._usage(settings, choice)
         uses = [usage.devices[device.name] for device in self._devices]
-        host = self._held(usage) if self._devices else usage.host.total
+        host = usage.held(memory.is_mapped(self._settings)) if self._devices else usage.host.total
         return Need(tuple(use.total for use in uses), host, sum(use.weights for use in uses))
 
-    def _held(self, usage: Usage) -> int:
-        """Return the bytes of host memory that the model cannot do without, however slow it may get."""
-        return usage.host.resident if _is_mapped(self._settings) else usage.host.total
-
-    def _machine(self, margin_part: float = 1.0, margin_min: int = 0) -> Machine:
-        margins = [
-            max(int(one * margin_part), margin_min) for one in margins_of(self._settings, len(self._devices))
-        ]
-        host = self._host_free
+    def _machine(self, margin_part: float = 1.0, margin_min: int = 0, *, is_sparing: bool = True) -> Machine:
+        free = self._available
+        margins = [max(int(one * margin_part), margin_min) for one in free.margins]
+        spare = self._budget.spare if self._budget is not None and is_sparing else 0
         if not self._devices:
-            return Machine((), host - margins[0])
-        rooms = [device.free - margin for device, margin in zip(self._devices, margins, strict=True)]
-        return Machine(tuple(rooms), host)
+            return Machine((), self._allowed(free.host - margins[0], budgets.PROCESS_BYTES) - spare)
+        rooms = [
+            self._allowed(n - margin, budgets.CONTEXT_BYTES) - spare
+            for n, margin in zip(free.devices, margins, strict=True)
+        ]
+        return Machine(tuple(rooms), self._allowed(free.host, budgets.PROCESS_BYTES))
+
+    def _allowed(self, room: int, process: int) -> int:
+        """Return the part of the room that the model may take. The share includes the memory of its process, which was
+        subtracted from the room."""
+        return room if self._part == 1.0 else int((room + process) * self._part) - process
 
     # --- choosing
 
@@ -183,24 +225,62 @@ class Planner:
         lean = self._lean(self._settings)
         if (kept := self._kept_choice(lean)) is not None:
             return self._made(lean, kept)
+        if self._budget is not None and self._budget.share < 1.0:
+            self._part = self._budget.share
+            plan = self._whole(lean)
+            if plan is not None:
+                return plan
+            self._part = 1.0
+        roomy = self._roomy()
+        if roomy is not None:
+            return roomy
+        warnings: tuple[str, ...] = ()
+        try:
+            choice = self._last(lean) or self._fit(lean, self._freedom())
+        except UnfitError as error:
+            choice = error.choice
+            warnings = self._beyond_margin(lean, choice)
+        return self._chosen(lean, choice, warnings)
+
+    def _fit(self, lean: ModelSettings, freedom: Freedom) -> Choice:
+        return fit(self._machine(), freedom, lambda one: self._need(lean, one))
+
+    def _whole(self, lean: ModelSettings) -> Plan | None:
+        """Return a plan with nothing on the host that could be on a device, or None if that does not fit."""
         roomy = self._roomy()
         if roomy is not None:
             return roomy
         freedom = self._freedom()
-        warnings: tuple[str, ...] = ()
+        if len(self._devices) < 2:  # layers could only go to the host
+            freedom = msgspec.structs.replace(freedom, may_place=False)
         try:
-            choice = self._last(lean) or fit(self._machine(), freedom, lambda one: self._need(lean, one))
+            choice = self._last(lean) or self._fit(lean, freedom)
         except UnfitError as error:
             choice = error.choice
-            warnings = self._beyond_margin(lean, choice)
-        self._store.known.choice, self._store.known.is_roomy = choice, False
+            # A load that failed is tried again with the smallest size, and not with a larger one.
+            if not self._machine(is_sparing=False).holds(error.need):
+                return None
+        is_whole = not choice.shares or (choice.n_layers == self._shape.n_layers + 1 and not choice.n_part)
+        return self._chosen(lean, choice) if is_whole else None
+
+    def _chosen(self, lean: ModelSettings, choice: Choice, warnings: tuple[str, ...] = ()) -> Plan:
+        self._last_choice.choice, self._last_choice.is_roomy = choice, False
         return self._made(lean, choice, warnings)
 
     def _made(self, settings: ModelSettings, choice: Choice, warnings: tuple[str, ...] = ()) -> Plan:
-        chosen = with_choice(settings, choice, self._shape.n_layers)
-        usage = self._usage(settings, choice)
-        kept = Kept(self._store.key, choice) if choice != Choice() else None
-        return Plan(chosen, usage, self._devices, choice, self._shape, warnings, kept)
+        chosen, usage = self._with_choice(settings, choice), self._usage(settings, choice)
+        kept = Kept(self._store.key, choice, self._share) if choice != Choice() else None
+        available = self._with_others(usage) if self._budget is not None else None
+        return Plan(chosen, usage, self._devices, choice, self._shape, warnings, kept, available)
+
+    def _with_others(self, usage: Usage) -> Available:
+        """Return what is available, with the devices that only the draft model or the projector uses."""
+        assert self._budget is not None
+        capacity = dict(self._available.capacity)
+        for name in usage.devices:
+            if name not in capacity:
+                capacity[name] = budgets.device_capacity(described(name), self._budget, 0)
+        return msgspec.structs.replace(self._available, capacity=capacity)
 
     def _roomy(self) -> Plan | None:
         """Return the plan for GPUs with memory to spare: a larger batch, and the token embedding table on the GPU.
@@ -212,11 +292,11 @@ class Planner:
             n_ubatch = min(memory.UBATCH_DEVICE, settings.n_batch)
             settings = msgspec.structs.replace(settings, n_ubatch=n_ubatch)
         settings = msgspec.structs.replace(settings, inputs_on_device=True)
-        share = MARGIN_KEPT if self._store.known.is_roomy else 1.0
+        share = MARGIN_KEPT if self._last_choice.is_roomy else 1.0
         machine = self._machine(margin_min=int(memory.SPARE_BYTES * share))
         if not machine.holds(self._need(settings, Choice())):
             return None
-        self._store.known.choice, self._store.known.is_roomy = Choice(), True
+        self._last_choice.choice, self._last_choice.is_roomy = Choice(), True
         return self._made(settings, Choice())
 
     def _lean(self, settings: ModelSettings) -> ModelSettings:
@@ -225,14 +305,14 @@ class Planner:
 
     def _kept_choice(self, lean: ModelSettings) -> Choice | None:
         """Return the choice of the daemon's last engine, if it is of the same model and still fits."""
-        if self._kept is None or self._kept.key != self._store.key:
+        if self._kept is None or (self._kept.key, self._kept.share) != (self._store.key, self._share):
             return None
         choice = self._kept.choice
         return choice if self._machine(MARGIN_KEPT).holds(self._need(lean, choice)) else None
 
     def _last(self, lean: ModelSettings) -> Choice | None:
         """Return the choice of the last start, if it still fits and another would not be much better; else None."""
-        last = self._store.known.choice
+        last = self._last_choice.choice
         if last is None or last == Choice() or not self._machine(MARGIN_KEPT).holds(self._need(lean, last)):
             return None
         machine, need, usage = self._machine(), self._need(lean, last), self._usage(lean, last)
@@ -245,11 +325,11 @@ class Planner:
 
     def _beyond_margin(self, lean: ModelSettings, choice: Choice) -> tuple[str, ...]:
         """Return warnings about a choice that leaves no margin. Raises LoadError if it does not fit even then."""
-        usage, host = self._usage(lean, choice), self._host_free
-        for device in self._devices:
-            if usage.devices[device.name].total > device.free:
-                raise UnfitLoadError(self._refusal(usage, device.name, device.free, choice))
-        if self._held(usage) > host:
+        usage, host = self._usage(lean, choice), self._available.host
+        for device, free in zip(self._devices, self._available.devices, strict=True):
+            if usage.devices[device.name].total > free:
+                raise UnfitLoadError(self._refusal(usage, device.name, free, choice))
+        if usage.held(memory.is_mapped(self._settings)) > host:
             raise UnfitLoadError(self._refusal(usage, "this machine", host, choice))
         if self._devices or usage.host.total <= host:
             return ("the model fits, but leaves less memory free than --fit-target requests",)
@@ -265,15 +345,12 @@ class Planner:
         parts = ", ".join(f"{name} {gib(n)}" for name, n in kinds.items() if n)
         n_ctx = choice.n_ctx or self._settings.n_ctx or self._shape.n_ctx_train
         layers = " or -ngl" if self._devices else ""
+        left = f"{gib(max(0, free))} are {'free' if self._budget is None else 'left for it'}"
         return (
             f"the model with a context of {n_ctx} tokens takes {gib(use.total)} of {place} ({parts}), where"
-            f" {gib(free)} are free; lower -c{layers}, store the cache smaller with -ctk q8_0 -ctv q8_0, or take a"
+            f" {left}; lower -c{layers}, store the cache smaller with -ctk q8_0 -ctv q8_0, or take a"
             " smaller model"
         )
-
-
-def _is_mapped(settings: ModelSettings) -> bool:
-    return settings.load_mode in ("mmap", "mmap+mlock") or (settings.load_mode == "auto" and settings.mmap)
 
 
 def gib(n: int) -> str:
@@ -295,14 +372,18 @@ def summary(plan: Plan) -> str:
         )
         experts = f", the experts of {choice.n_part} of them in RAM" if choice.n_part else ""
         chosen.append(f"{names} of {shape.n_layers + 1} layers{experts}")
+    free = plan.available.devices if plan.available is not None else [one.free for one in plan.devices]
     uses = [
-        f"{gib(plan.usage.devices[one.name].total)} of {gib(one.free)} on {one.name}" for one in plan.devices
+        f"{gib(plan.usage.devices[one.name].total)} of {gib(n)} on {one.name}"
+        for one, n in zip(plan.devices, free, strict=True)
     ]
     host = plan.usage.host
     uses.append(f"{gib(host.total)} of RAM")
     return f"fit: {' and '.join(chosen)}, which takes {', '.join(uses)}; -c, -ngl or --fit off override it"
 
 
-def plan(settings: ModelSettings, n_threads: int, kept: Kept | None = None) -> Plan:
+def plan(
+    settings: ModelSettings, n_threads: int, kept: Kept | None = None, budget: Budget | None = None
+) -> Plan:
     """Return the plan of a load. Raises LoadError."""
-    return Planner(settings, n_threads, store.folder(os.environ), kept=kept).plan()
+    return Planner(settings, n_threads, store.folder(os.environ), kept=kept, budget=budget).plan()

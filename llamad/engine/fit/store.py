@@ -55,12 +55,21 @@ SETTINGS = (
 )
 
 
+class Last(msgspec.Struct):
+    """The last choice."""
+
+    choice: Choice | None = None
+    is_roomy: bool = False
+
+
 class Known(msgspec.Struct):
     """What is known about one model on this machine."""
 
     usages: dict[str, Usage] = {}  # by the choice as JSON
-    choice: Choice | None = None  # the last one
-    is_roomy: bool = False
+    choices: dict[str, Last] = {}  # by the model's share of the memory; "" if the daemon has no other model
+
+    def last(self, share: str) -> Last:
+        return self.choices.setdefault(share, Last())
 
 
 def folder(environ: Mapping[str, str]) -> Path:

@@ -39,6 +39,10 @@ class Usage(msgspec.Struct, frozen=True):
     devices: dict[str, Use]
     host: Use
 
+    def held(self, is_mapped: bool) -> int:
+        """Return the bytes of host memory that the model cannot do without, however slow it may get."""
+        return self.host.resident if is_mapped else self.host.total
+
     @property
     def total(self) -> Use:
         return summed([self.host, *self.devices.values()])

@@ -15,9 +15,10 @@ def quota_cores() -> float | None:
     return min((cores for cores in quotas if cores is not None), default=None)
 
 
-def memory_left() -> int | None:
-    """Return the bytes that may still be allocated, or None if there is no limit."""
-    rooms = [_left(folder) for folder in _folders("memory")]
+def memory_left(*, with_files: bool = False) -> int | None:
+    """Return the bytes that may still be allocated, or None if there is no limit. Cached pages of files that were used
+    lately count as free only with `with_files`."""
+    rooms = [_left(folder, with_files) for folder in _folders("memory")]
     return min((left for left in rooms if left is not None), default=None)
 
 
@@ -51,7 +52,7 @@ def _quota(folder: Path) -> float | None:
     return cores if cores > 0 else None
 
 
-def _left(folder: Path) -> int | None:
+def _left(folder: Path, with_files: bool) -> int | None:
     """Return the bytes left in a cgroup. memory.high counts as a limit, too, because beyond it the kernel slows the
     group down severely."""
     is_second = (folder / "memory.max").is_file()
@@ -61,7 +62,8 @@ def _left(folder: Path) -> int | None:
     if not values or used is None:
         return None
     # Cached file pages count as used but are reclaimed when memory is needed.
-    cached = _row(folder / "memory.stat", "inactive_file" if is_second else "total_inactive_file")
+    rows = ("inactive_file", "active_file") if with_files else ("inactive_file",)
+    cached = sum(_row(folder / "memory.stat", name if is_second else f"total_{name}") for name in rows)
     return max(0, min(values) - used + cached)
 
 

@@ -125,8 +125,14 @@ def estimate(settings: ModelSettings, handle: Any) -> tuple[int, int]:
     return cell_bytes(settings, handle) * n_cells, outputs + compute
 
 
-def host_free() -> int:
-    """Return the bytes that this process may still allocate: those of the machine, or fewer if a cgroup limits it."""
+def is_mapped(settings: ModelSettings) -> bool:
+    """Return whether weights on the host are pages of the mapped file."""
+    return settings.load_mode in ("mmap", "mmap+mlock") or (settings.load_mode == "auto" and settings.mmap)
+
+
+def host_free(*, with_files: bool = False) -> int:
+    """Return the bytes that this process may still allocate: those of the machine, or fewer if a cgroup limits it. With
+    `with_files`, all cached pages of files count as free in a cgroup, too, even those that were used lately."""
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     try:
         with open("/proc/meminfo", encoding="ascii") as file:
@@ -134,7 +140,7 @@ def host_free() -> int:
         free = int(rows["MemAvailable"].split()[0]) * 1024
     except (OSError, ValueError, KeyError):
         pass
-    left = cgroups.memory_left()
+    left = cgroups.memory_left(with_files=with_files)
     return free if left is None else min(free, left)
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
 import pytest
 from support.live_daemon import model_path
 from support.models.tiny_model import write_tiny
+from support.paper_devices import on_paper
 
 from llamad.engine.fit import plan as fit
 from llamad.engine.fit.bound import margins_of
-from llamad.engine.fit.measure import Device, Measurer, Shape
+from llamad.engine.fit.measure import Measurer
 from llamad.engine.fit.plan import Kept, Planner, UnfitLoadError, summary, with_choice
 from llamad.engine.fit.search import Choice, Share
 from llamad.engine.fit.usage import Usage, Use
@@ -166,45 +166,10 @@ def test_broken_and_unwritable_folders_cost_nothing_else(long, host, tmp_path):
 # --- devices on paper
 
 
-class Paper:
-    """Measures a model of 16 layers over devices that do not exist."""
-
-    free: tuple[float, ...] = (8.0,)
-    experts = 0.0  # GiB of each layer
-
-    def __init__(self, wanted, n_threads) -> None:
-        self._wanted = wanted
-
-    def devices(self):
-        return [Device(f"GPU{i}", "paper", int(n * GIB), int(n * GIB)) for i, n in enumerate(self.free)]
-
-    def shape(self):
-        return Shape(16, 65536, self.experts > 0)
-
-    def usage(self, wanted):
-        n_gpu = 17 if wanted.n_gpu_layers < 0 else min(17, wanted.n_gpu_layers)
-        split = wanted.tensor_split or tuple(n_gpu / len(self.free) for _ in self.free)
-        on_host = len([one for one in wanted.override_tensor if "exps" in one.pattern])
-        n_ctx = wanted.n_ctx or 65536
-        layer = 0.25 * GIB + self.experts * GIB + n_ctx * 8192
-        devices = {
-            f"GPU{i}": Use(weights=int(n * layer), compute=int(wanted.n_ubatch * MIB))
-            for i, n in enumerate(split)
-        }
-        spare = int(on_host * self.experts * GIB)
-        name = f"GPU{len(self.free) - 1}"
-        devices[name] = msgspec.structs.replace(devices[name], weights=devices[name].weights - spare)
-        return Usage(devices, Use(weights=int((17 - n_gpu) * layer) + spare, compute=MIB))
-
-    def close(self) -> None:
-        pass
-
-
 @pytest.fixture
 def paper(monkeypatch, tiny):
     def plan(*flags: str, free: tuple[float, ...], experts: float = 0.0):
-        kind = type("OnPaper", (Paper,), {"free": free, "experts": experts})
-        monkeypatch.setattr(fit, "Measurer", kind)
+        monkeypatch.setattr(fit, "Measurer", on_paper(free, experts=experts))
         return Planner(settings(*flags, model=tiny), 1, always=True).plan()
 
     return plan
