@@ -74,9 +74,8 @@ def _engine() -> EngineProcess | None:
 def _serve(settings: Settings, bound: Bound, engine: EngineProcess | None, sources: Sources) -> int:
     try:
         engine = engine or EngineProcess()
-        if (
-            not settings.model.is_remote and not settings.model.rpc
-        ):  # otherwise files or workers must be there first
+        # Otherwise files or workers must be there first, or nobody has asked for a model.
+        if not settings.model.is_remote and not settings.model.rpc and not sources.is_router:
             engine.begin(settings.model)
     except OSError as error:
         print(f"llamad: the engine process cannot be started: {error.strerror or error}", file=sys.stderr)

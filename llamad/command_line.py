@@ -41,20 +41,16 @@ def read(sources: Sources, passed: Passed) -> tuple[Settings, Bound] | int:
     if daemon.log_test:
         logs.test()
         return 0
-    is_local = model.hf_repo is None and model.model_url is None
-    if is_local and "model" not in parsed.given and not os.path.exists(model.model):
-        return _refused(
-            "no model: give the path of a GGUF file with -m or --model, or in LLAMA_ARG_MODEL, or a model's name with"
-            f" -hf (the default, {model.model}, does not exist)",
-            exit_codes.WRONG_FLAGS,
-        )
-    reason = local_files.refusal(model)
-    if reason is not None:
-        return _refused(reason)
-    try:
-        model = with_projector(model) if not model.is_remote else model
-    except ProjectorFileError as error:
-        return _refused(str(error))
+    # Very old command lines name no model, because there is one in the default place.
+    sources.is_router = parsed.is_router and (parsed.lists_models or not os.path.exists(model.model))
+    if not sources.is_router:
+        reason = local_files.refusal(model)
+        if reason is not None:
+            return _refused(reason)
+        try:
+            model = with_projector(model) if not model.is_remote else model
+        except ProjectorFileError as error:
+            return _refused(str(error))
     try:
         if not passed:
             return Settings(daemon, model), bind(daemon.hosts, daemon.port, daemon.reuse_port)

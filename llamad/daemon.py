@@ -17,10 +17,12 @@ from pathlib import Path
 from llamad.api.app import Api
 from llamad.api.service.auth import check_sharing, read_keys
 from llamad.api.service.idle_sleep import sleep_when_idle
+from llamad.api.service.many_models import ManyModels
 from llamad.api.service.model_table import ModelTable
 from llamad.api.service.served_model import ServedModel
 from llamad.api.service.service import Service
 from llamad.base.memory_trim import Trimmer, keep_large_blocks_apart
+from llamad.flags.parse import Parsed
 from llamad.flags.settings import DaemonSettings, Settings
 from llamad.flags.sources import Sources
 from llamad.http.binding import Bound, refusal
@@ -28,7 +30,10 @@ from llamad.http.server import HttpServer
 from llamad.http_settings import ask_descriptors, cors_of, limits_of, proxies_of, tls_of
 from llamad.logs.setup import ACCESS, access_writer, on_reopen_signal
 from llamad.models.engine_process import EngineProcess
-from llamad.models.host import Host, State
+from llamad.models.fleet.effects import Limits as SchedulerLimits
+from llamad.models.fleet.fleet import Fleet
+from llamad.models.fleet.scheduler import Scheduler
+from llamad.models.host import Host
 from llamad.models.spare_engine import SpareEngine
 from llamad.reload import Reload
 from llamad.systemd import exit_codes, notify
@@ -73,13 +78,14 @@ class Daemon:
     ) -> None:
         self._bound = bound
         self._is_inherited = bound is not None and bound.is_inherited
-        try:
-            self.host = host or Host(settings.model, engine)
-        except OSError as error:
-            raise StartError(f"--step-trace {settings.model.step_trace}: {error.strerror}") from None
+        self.spare = SpareEngine()
         try:
             self.service = Service(settings.daemon, build_info())
-            self.models = ModelTable(self.service, [ServedModel(self.service, self.host)])
+            self.models: ModelTable
+            if sources is not None and sources.parsed is not None and sources.is_router:
+                self.models = self._many_models(sources.parsed, engine)
+            else:
+                self.models = self._one_model(settings, host, engine)
             keys, tls = read_keys(settings.daemon), tls_of(settings.daemon)
             check_sharing(keys, settings.model)
             self.api = Api(self.models, keys)
@@ -95,15 +101,42 @@ class Daemon:
             )
         except ValueError as error:
             raise StartError(str(error)) from None
-        self.spare = SpareEngine()
-        self.spare.add(self.host)
         self.heartbeat = Heartbeat(self.models, self.http)
         self.reload = Reload(settings, sources, self.models, self.http, tls)
         self.address = ""
         self._stop = asyncio.Event()
         self._exit_code = exit_codes.OK
         self._had_terminal = os.isatty(2)
-        self.host.failed = self._on_failed
+
+    def _one_model(self, settings: Settings, host: Host | None, engine: EngineProcess | None) -> ModelTable:
+        """Return the table of the only model. Raises StartError, ValueError."""
+        try:
+            host = host or Host(settings.model, engine)
+        except OSError as error:
+            raise StartError(f"--step-trace {settings.model.step_trace}: {error.strerror}") from None
+        host.failed = lambda: self._on_failed(host)
+        self.spare.add(host)
+        return ModelTable(self.service, [ServedModel(self.service, host)])
+
+    def _many_models(self, parsed: Parsed, engine: EngineProcess | None) -> ModelTable:
+        """Return the table of a router, whose first model gets the engine process that was started. Raises
+        CatalogueError."""
+        flags = parsed.settings.daemon
+        memory_max = flags.models_memory_max << 20
+        limits = SchedulerLimits(
+            models_max=flags.models_max,
+            wait_seconds=flags.models_wait_seconds,
+            queue_max=flags.models_queue_max,
+        )
+        if engine is not None:
+            self.spare.give(engine)
+        fleet = Fleet(Scheduler(limits, memory_max), memory_max)
+        return ManyModels(self.service, parsed, fleet, self.spare)
+
+    @property
+    def host(self) -> Host:
+        """Return the host of the only model."""
+        return next(iter(self.models)).host
 
     @property
     def settings(self) -> DaemonSettings:
@@ -114,7 +147,7 @@ class Daemon:
         """Listen first, so that /health responds at once; the model loads in the background. On inherited sockets,
         clients wait until the model serves, as they would for the next daemon, because a 503 would turn them away."""
         ask_descriptors(self.settings)
-        self.host.expect_load()
+        self.models.expect_load()
         if self._is_inherited:
             log.info("connections wait in the inherited sockets until the model serves")
         else:
@@ -133,7 +166,8 @@ class Daemon:
             log.warning("second signal: exiting now")
             os._exit(exit_codes.FAILED)
         log.info("draining: grace period of %g s for running requests", self.settings.drain_seconds)
-        self.service.is_leaving = self.host.is_leaving = True
+        self.service.is_leaving = True
+        self.models.leave()
         notify.stopping(self.heartbeat.status())
         self.http.end_keep_alive()
         if not self._serves_on:
@@ -143,7 +177,7 @@ class Daemon:
     def refuse(self) -> None:
         """Admit no request from now on."""
         self.service.is_leaving = self.service.is_draining = True
-        self.host.drain()
+        self.models.drain()
 
     def _on_hangup(self) -> None:
         """Reload. If the terminal was closed, stop instead, as any program does."""
@@ -156,13 +190,13 @@ class Daemon:
     def _serves_on(self) -> bool:
         """Return whether new requests are still served for a while: until load balancers have seen /health, or on
         connections that were accepted from an inherited socket, whose clients know of no other daemon."""
-        is_ready = any(one.accepts for one in self.models)
+        is_ready = self.models.is_ready or any(one.accepts for one in self.models)
         has_reason = self.settings.drain_delay_seconds > 0 or self._is_inherited
         return is_ready and self.service.is_leaving and has_reason
 
-    def _on_failed(self) -> None:
-        """The model failed: exit if a supervisor waits for the status; otherwise /health shows it."""
-        if self.host.is_refused:
+    def _on_failed(self, host: Host) -> None:
+        """The only model failed: exit if a supervisor waits for the status; otherwise /health shows it."""
+        if host.is_refused:
             reason = "what the command line names cannot be served"
         elif self.settings.exit_on_load_failure:
             reason = "--exit-on-load-failure"
@@ -170,10 +204,10 @@ class Daemon:
             reason = "systemd waits"
         else:
             return
-        if self.host.has_served:
+        if host.has_served:
             self._give_up(exit_codes.ENGINE_GIVEN_UP, reason)
         else:
-            self._give_up(exit_codes.FAILED if self.host.is_refused else exit_codes.LOAD_FAILED, reason)
+            self._give_up(exit_codes.FAILED if host.is_refused else exit_codes.LOAD_FAILED, reason)
 
     def _give_up(self, exit_code: int, reason: str) -> None:
         self._exit_code = exit_code
@@ -194,7 +228,7 @@ class Daemon:
             asyncio.ensure_future(self.service.watch_streams()),
             asyncio.ensure_future(self.heartbeat.run()),
             asyncio.ensure_future(self.reload.watch_certificate()),
-            *(asyncio.ensure_future(sleep_when_idle(one)) for one in self.models),
+            *(asyncio.ensure_future(sleep_when_idle(one)) for one in self.models if one.gate is None),
         ]
         trimmer = Trimmer(self.service.is_quiet, self.service.free_garbage)
         keep_large_blocks_apart()
@@ -208,14 +242,14 @@ class Daemon:
         return self._exit_code
 
     async def _load(self) -> None:
-        await self.host.load()
+        await self.models.load()
         if self._is_inherited and not self._stop.is_set():
             try:
                 await self._listen()
             except StartError as error:
                 self._give_up(error.exit_code, str(error))
                 return
-        if self.host.state is State.READY:
+        if self.models.is_ready:
             notify.ready(self.heartbeat.status())
         self.spare.begin()
         # Objects that exist now live until the end, so scanning them for garbage would only stall every stream.
@@ -243,7 +277,7 @@ class Daemon:
         if not self.service.is_draining:
             self.refuse()
         self.spare.close()
-        await self.host.close()  # requests that still run get an error
+        await self.models.end_engines()  # requests that still run get an error
         await self.http.close(0.2)
         self.models.close()
         self.api.close()

@@ -27,9 +27,11 @@ from llamad.api.native import models as model_list
 from llamad.api.native import slots as slot_list
 from llamad.api.openai import chat, completions, control, input_tokens, responses, transcriptions
 from llamad.api.request.errors import ApiError, shutting_down
+from llamad.api.router import actions, event_stream, listing
 from llamad.api.service import waking
 from llamad.api.service.auth import Keys
 from llamad.api.service.error_dialects import worded
+from llamad.api.service.many_models import ManyModels
 from llamad.api.service.model_table import ModelTable
 from llamad.api.service.page import page_files
 from llamad.api.service.service import Service
@@ -64,9 +66,12 @@ class Api:
 
     def _add_shared(self, models: ModelTable, service: Service) -> None:
         """Add the endpoints that are about all models, or about none."""
-        for path in ("/models", "/v1/models"):
-            self._add("GET", path, partial(model_list.listing, models), public=True)
-            self._add("GET", path + "/{id_model...}", partial(model_list.handle, models), public=True)
+        if isinstance(models, ManyModels):
+            self._add_router(models)
+        else:
+            for path in ("/models", "/v1/models"):
+                self._add("GET", path, partial(model_list.listing, models), public=True)
+                self._add("GET", path + "/{id_model...}", partial(model_list.handle, models), public=True)
         is_public = service.settings.metrics_public
         self._add("GET", "/metrics", partial(prometheus.handle, models), public=is_public, quiet=True)
         self._add("GET", "/v1/loads", partial(load_report.handle, models), quiet=True)
@@ -79,11 +84,35 @@ class Api:
         self._add("DELETE", "/v1/stream", partial(streams.stop, service), small=True)
         self._add("POST", "/v1/streams/lookup", partial(streams.look_up, service))
 
+    def _add_router(self, models: ManyModels) -> None:
+        """Add the endpoints of a server with many models."""
+        for path in ("/models", "/v1/models"):
+            self._add("GET", path, partial(listing.listing, models), public=True)
+            self._add("GET", path + "/{id_model...}", partial(listing.one, models), public=True)
+        self._add("POST", "/models", partial(actions.download, models), small=True)
+        self._add("DELETE", "/models", partial(actions.remove, models), small=True)
+        self._add("POST", "/models/load", partial(actions.load, models), small=True)
+        self._add("POST", "/models/unload", partial(actions.unload, models), small=True)
+        self._add("GET", "/models/sse", partial(event_stream.handle, models))
+
+    def _of_daemon(
+        self, of_router: Callable[[ManyModels, Exchange], None], of_model: Callable[[Exchange], None]
+    ) -> Callable[[Exchange], None]:
+        """Return the call of an endpoint that is about the daemon if it has many models and the query names none."""
+        models = self.models
+        if not isinstance(models, ManyModels):
+            return of_model
+        return lambda exchange: (
+            of_model(exchange) if "model" in exchange.request.query else of_router(models, exchange)
+        )
+
     def _add_state_endpoints(self, models: ModelTable) -> None:
         served, described = self._served, self._described
         for path in ("/health", "/v1/health"):
-            self._add("GET", path, described(health.handle), public=True, quiet=True)
-        self._add("GET", "/props", described(props.handle), public=True)
+            call = self._of_daemon(listing.health, self._asked(health.handle))
+            self._add("GET", path, call, public=True, quiet=True)
+        call = self._of_daemon(listing.props, described(props.handle))
+        self._add("GET", "/props", call, public=True)
         self._add("POST", "/props", described(props.set_props))
         self._add("GET", "/lora-adapters", described(lora_adapters.listing))
         self._add("POST", "/lora-adapters", described(lora_adapters.change), small=True)
@@ -128,16 +157,19 @@ class Api:
         for path in ("/classify", "/v1/classify"):
             self._add("POST", path, served(classify.handle))
 
+    def _asked(self, handler: Handler) -> Callable[[Exchange], None]:
+        """Return the call that finds the model of a request and lets `handler` respond, whatever its state is."""
+        models = self.models
+        return lambda exchange: models.with_model(exchange, handler)
+
     def _described(self, handler: Handler) -> Callable[[Exchange], None]:
         """Return the call that finds the model of a request and lets `handler` respond without the model's engine. It
         does not wake a model, and is not counted as a use."""
-        find = self.models.of
-        return lambda exchange: handler(find(exchange.request), exchange)
+        return self._asked(lambda served, exchange: waking.describe(served, exchange, handler))
 
     def _served(self, handler: Handler) -> Callable[[Exchange], None]:
         """Return the call that finds the model of a request and lets `handler` serve it with the model's engine."""
-        find = self.models.of
-        return lambda exchange: waking.serve(find(exchange.request), exchange, handler)
+        return self._asked(lambda served, exchange: waking.serve(served, exchange, handler))
 
     def _add(
         self,

@@ -71,6 +71,11 @@ class Parsed(msgspec.Struct, frozen=True):
         """Whether the daemon serves many models: no source names one."""
         return self.action is Action.RUN and self.given.isdisjoint(MODEL_SOURCES)
 
+    @property
+    def lists_models(self) -> bool:
+        """Whether a flag says where many models are."""
+        return not self.given.isdisjoint(_LISTS)
+
 
 def parse(argv: Sequence[str], environ: Mapping[str, str], lines: Mapping[str, Line] | None = None) -> Parsed:
     """Return the settings. Each comes from the arguments (without the program's name), else from the environment, else

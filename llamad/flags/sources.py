@@ -22,6 +22,7 @@ class Sources:
         self._argv = tuple(argv)
         self._environ = dict(environ)
         self.parsed: Parsed | None = None  # result of the last read()
+        self.is_router = False  # the daemon serves many models; command_line.py decides it at the start
 
     def without(self, word: str) -> Sources:
         """Return the same sources without a word of the command line."""

@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -63,6 +63,20 @@ class State(Enum):
     DRAINING = "draining"
 
 
+class ModelUser(Protocol):
+    """Serves requests with the model of a host."""
+
+    def prepare(self, model: Model) -> list[str]:
+        """Prepare for a new model, before any engine serves it. Runs in a thread. Return the texts of the special
+        tokens that Task.markers adds to the text. May raise LoadError."""
+
+    async def engine_ready(self, engine: EngineClient) -> None:
+        """Prepare an engine that serves, before any request sees it. May raise LoadError."""
+
+    def engine_ended(self) -> None:
+        """Forget what an engine held."""
+
+
 class Host(Connections):
     """`state` says whether an engine serves. `settings` have the paths of the model's files once they are there. The
     first load() may follow at any time; after unload(), or a load that failed, load() starts another engine. `model`
@@ -85,11 +99,7 @@ class Host(Connections):
         self.waits_for = ""  # why an RPC worker cannot be used yet; empty if none is waited for
         self.is_refused = False  # the load failed because of a file or a worker that the command line names
         self.restarts = Restarts()
-        # Called in a thread with a new model, before any engine serves it. Returns the texts of the special tokens that
-        # Task.markers adds to the text. May raise LoadError.
-        self.prepare: Callable[[Model], list[str]] | None = None
-        # Called when an engine serves, before any request sees it. May raise LoadError.
-        self.engine_ready: Callable[[EngineClient], Awaitable[None]] | None = None
+        self.users: list[ModelUser] = []  # those that serve requests with this model
         # Returns what the next engine may take; None: this is the daemon's only model, and may take all that is free.
         self.budget: Callable[[], Budget] | None = None
         # Called with the bytes by device that an engine with a budget needs, and that all models together may take.
@@ -97,7 +107,6 @@ class Host(Connections):
         self.on_planned: Callable[[Mapping[str, int], Mapping[str, int]], Awaitable[None]] | None = None
         self.measured: Mapping[str, int] = {}  # bytes by device that the engine holds; empty without a budget
         self.is_memory = False  # the load failed because there was not enough memory
-        self.engine_ended: Callable[[], None] | None = None
         self.failed: Callable[[], None] | None = None  # called when the engine is not started again
         self.take_process: Callable[[], EngineProcess] = (
             EngineProcess  # starts an engine's process, or has a spare one
@@ -400,8 +409,9 @@ class Host(Connections):
         self.measured = ready.measured
         await numpy
         await self.connect_all(process.descriptors, control, message, ready)
-        if self.engine is not None and self.engine_ready is not None:
-            await self.engine_ready(self.engine)
+        if self.engine is not None:
+            for user in self.users:
+                await user.engine_ready(self.engine)
 
     def _import_numpy(self) -> asyncio.Future[object]:
         """Import NumPy in a thread if embeddings are enabled, because on the event loop it would delay the first
@@ -453,11 +463,16 @@ class Host(Connections):
             return
         self.is_changing = True
         try:
-            if self.prepare is not None:
-                self._markers = await asyncio.get_running_loop().run_in_executor(None, self.prepare, model)
+            self._markers = await asyncio.get_running_loop().run_in_executor(None, self._prepare, model)
             self.model = model
         finally:
             self.is_changing = False
+
+    def _prepare(self, model: Model) -> list[str]:
+        """Let all users prepare for a model; return the markers of all of them. Runs in a thread."""
+        markers = list(dict.fromkeys(marker for user in self.users for marker in user.prepare(model)))
+        model.vocab.show_markers(markers)
+        return markers
 
     def _serving(self, seconds: float) -> None:
         assert self.model is not None
@@ -486,8 +501,8 @@ class Host(Connections):
                 process.kill(f"it hangs: the load has made no progress for {silent:.0f} s")
 
     def _disconnect(self, *, is_stopped: bool = False) -> None:
-        if self.engine_ended is not None:
-            self.engine_ended()
+        for user in self.users:
+            user.engine_ended()
         self.disconnect(is_stopped=is_stopped)
 
     def kill(self, reason: str) -> None:

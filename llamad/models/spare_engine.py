@@ -50,6 +50,10 @@ class SpareEngine:
         self._is_on = True
         self._wait()
 
+    def give(self, process: EngineProcess) -> None:
+        """Keep a process that was started already."""
+        self._process = process
+
     def take(self) -> EngineProcess:
         """Return the spare process, or a new one. Raises OSError."""
         process, self._process = self._process, None

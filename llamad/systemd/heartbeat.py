@@ -69,9 +69,9 @@ class ModelStatus:
 
 class Heartbeat:
     def __init__(self, models: ModelTable, http: HttpServer) -> None:
+        self._models = models
         self._service = models.service
-        self._hosts = [one.host for one in models]
-        self._statuses = [ModelStatus(one) for one in models]
+        self._statuses: dict[ServedModel, ModelStatus] = {}
         self._http = http
         self._watchdog = notify.watchdog_seconds()
         self._t_status = 0.0
@@ -86,10 +86,11 @@ class Heartbeat:
 
     def beat(self) -> None:
         lines: list[str] = []
-        if self._watchdog is not None and not any(host.is_stuck for host in self._hosts):
+        hosts = [one.host for one in self._models]
+        if self._watchdog is not None and not any(host.is_stuck for host in hosts):
             lines.append("WATCHDOG=1")
-        states = [host.state for host in self._hosts]
-        is_starting = any(host.state is State.LOADING and not host.has_served for host in self._hosts)
+        states = [host.state for host in hosts]
+        is_starting = any(host.state is State.LOADING and not host.has_served for host in hosts)
         if self._service.is_leaving or is_starting:
             lines.append(notify.extension())
         now, kind = time.monotonic(), (states, self._service.is_leaving)
@@ -104,6 +105,15 @@ class Heartbeat:
 
     def status(self) -> str:
         """Return one line that says what the daemon is doing."""
-        if self._service.is_leaving or all(host.state is State.DRAINING for host in self._hosts):
+        models = list(self._models)
+        is_draining = bool(models) and all(one.host.state is State.DRAINING for one in models)
+        if self._service.is_leaving or is_draining:
             return f"draining: {self._http.n_active} requests running"
-        return "; ".join(one.text() for one in self._statuses)
+        self._statuses = {one: self._statuses.get(one) or ModelStatus(one) for one in models}
+        if not self._models.is_router:
+            return "; ".join(one.text() for one in self._statuses.values())
+        running = {
+            one: status for one, status in self._statuses.items() if one.host.state is not State.UNLOADED
+        }
+        texts = [f"{one.name}: {status.text()}" for one, status in running.items()]
+        return "; ".join(texts) or "no model is loaded"

@@ -12,6 +12,7 @@ LAYERS = """
 llamad
 llamad.systemd llamad.rpc
 llamad.api
+llamad.api.router
 llamad.api.native llamad.api.anthropic llamad.api.state llamad.api.vectors
 llamad.api.openai
 llamad.api.generate

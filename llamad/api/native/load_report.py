@@ -13,6 +13,7 @@ from llamad.api.service.model_table import ModelTable
 from llamad.api.service.served_model import ServedModel
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response
+from llamad.models.host import State
 
 
 class Load(msgspec.Struct):
@@ -86,14 +87,15 @@ def load_of(served: ServedModel) -> Load:
 
 def handle(models: ModelTable, exchange: Exchange) -> None:
     """GET /v1/loads."""
-    loads = [load_of(one) for one in models]
+    loads = [load_of(one) for one in models if not models.is_router or one.host.state is State.READY]
+    n = max(1, len(loads))
     totals = Totals(
         total_running_reqs=sum(one.num_running_reqs for one in loads),
         total_waiting_reqs=sum(one.num_waiting_reqs for one in loads),
         total_reqs=sum(one.num_total_reqs for one in loads),
         total_used_tokens=sum(one.num_used_tokens for one in loads),
-        avg_token_usage=sum(one.token_usage for one in loads) / len(loads),
-        avg_utilization=sum(one.utilization for one in loads) / len(loads),
+        avg_token_usage=sum(one.token_usage for one in loads) / n,
+        avg_utilization=sum(one.utilization for one in loads) / n,
     )
     stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     body = Loads(stamp, models.service.build_info, loads, totals)

@@ -17,9 +17,11 @@ from llamad.api.service.adapters import JOINT
 from llamad.api.service.error_dialects import is_anthropic
 from llamad.api.service.model_table import ModelTable
 from llamad.api.service.served_model import ServedModel
+from llamad.api.service.service import Service
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response
 from llamad.models.host import State
+from llamad.protocol.model_info import Model
 
 _STATUS = {
     State.READY: "loaded",
@@ -43,18 +45,22 @@ def _model_json(served: ServedModel, name: str) -> dict[str, Any]:
     }
     model = served.host.model
     if model is not None:
-        info = model.info
-        entry["meta"] = {
-            "vocab_type": info.vocab_type,
-            "n_vocab": info.n_vocab,
-            "n_ctx": model.n_ctx_slot,
-            "n_ctx_train": info.n_ctx_train,
-            "n_embd": info.n_embd,
-            "n_params": info.n_params,
-            "size": info.size,
-            "ftype": info.ftype,
-        }
+        entry["meta"] = meta_json(model)
     return entry
+
+
+def meta_json(model: Model) -> dict[str, Any]:
+    info = model.info
+    return {
+        "vocab_type": info.vocab_type,
+        "n_vocab": info.n_vocab,
+        "n_ctx": model.n_ctx_slot,
+        "n_ctx_train": info.n_ctx_train,
+        "n_embd": info.n_embd,
+        "n_params": info.n_params,
+        "size": info.size,
+        "ftype": info.ftype,
+    }
 
 
 def _ollama_json(served: ServedModel, name: str) -> dict[str, Any]:
@@ -96,17 +102,17 @@ def _short(n: int) -> str:
     return str(n)
 
 
-def _anthropic_json(served: ServedModel, name: str) -> dict[str, Any]:
-    return {"type": "model", "id": name, "display_name": name, "created_at": _stamp(served.service.t_created)}
+def anthropic_json(service: Service, name: str) -> dict[str, Any]:
+    return {"type": "model", "id": name, "display_name": name, "created_at": _stamp(service.t_created)}
 
 
 def _stamp(seconds: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
-def _adapters_json(served: ServedModel, name: str) -> list[dict[str, Any]]:
-    """Return the adapters that clients can request as models."""
-    base = _model_json(served, name)
+def adapters_json(served: ServedModel, base: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the adapters that clients can request as models; `base` is the model's own entry."""
+    name = base["id"]
     named = [one for one in served.host.adapters.list() if one.file.name]
     return [
         {**base, "id": f"{name}{JOINT}{one.file.name}", "aliases": [], "root": name, "parent": name}
@@ -114,15 +120,20 @@ def _adapters_json(served: ServedModel, name: str) -> list[dict[str, Any]]:
     ]
 
 
+def _entries_json(served: ServedModel, name: str) -> list[dict[str, Any]]:
+    base = _model_json(served, name)
+    return [base, *adapters_json(served, base)]
+
+
 def listing(models: ModelTable, exchange: Exchange) -> None:
     """GET /models and /v1/models: list the models, and those of their adapters that have names."""
     named = [(one, one.name_for(exchange.request)) for one in models]
     listed: dict[str, Any]
     if is_anthropic(exchange.request):
-        data = [_anthropic_json(one, name) for one, name in named]
+        data = [anthropic_json(one.service, name) for one, name in named]
         listed = {"data": data, "has_more": False, "first_id": data[0]["id"], "last_id": data[-1]["id"]}
     else:
-        entries = [[_model_json(one, name), *_adapters_json(one, name)] for one, name in named]
+        entries = [_entries_json(one, name) for one, name in named]
         listed = {
             "object": "list",
             "data": list(chain(*entries)),
@@ -135,13 +146,13 @@ def handle(models: ModelTable, exchange: Exchange) -> None:
     """GET /models/{id_model} and /v1/models/{id_model}."""
     id_model = exchange.request.params["id_model"]
     is_other = is_anthropic(exchange.request)
-    form = _anthropic_json if is_other else _model_json
     named = [(one, one.name_for(exchange.request)) for one in models]
     for one, name in named:
         if id_model == name or id_model in one.settings.aliases:
-            exchange.send(Response(200, msgspec.json.encode(form(one, name))))
+            shown = anthropic_json(one.service, name) if is_other else _model_json(one, name)
+            exchange.send(Response(200, msgspec.json.encode(shown)))
             return
-        for entry in () if is_other else _adapters_json(one, name):
+        for entry in () if is_other else _entries_json(one, name)[1:]:
             if id_model == entry["id"]:
                 exchange.send(Response(200, msgspec.json.encode(entry)))
                 return

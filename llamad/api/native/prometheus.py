@@ -53,7 +53,8 @@ def handle(models: ModelTable, exchange: Exchange) -> None:
     service = models.service
     if not service.settings.endpoint_metrics:
         raise ApiError(501, "This server does not support metrics endpoint. Start it with `--metrics`")
-    snapshots = [((("model", one.name),) if len(models) > 1 else (), Snapshot(one)) for one in models]
+    has_names = models.is_router or len(models) > 1
+    snapshots = [((("model", one.name),) if has_names else (), Snapshot(one)) for one in models]
     lines: list[str] = []
     for section in SECTIONS:
         if isinstance(section, ModelSection):

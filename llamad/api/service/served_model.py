@@ -10,8 +10,10 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
 
 from llamad.api.request import constraints
 from llamad.api.request.constraints import Grammars
@@ -47,6 +49,7 @@ from llamad.tokenizer.tokenize_pool import Tokenizing
 from llamad.tokenizer.vocab import Vocab
 
 if TYPE_CHECKING:
+    from llamad.api.service.gate import Gate
     from llamad.api.service.media import Media
     from llamad.media.encoding import Encoding
 
@@ -95,14 +98,27 @@ def _media(settings: ModelSettings, host: Host) -> Media | None:
 
 
 class ServedModel:
-    """One model as the endpoints see it. Raises ValueError, with a message, for flags that cannot be applied."""
+    """One model as the endpoints see it. `variant` has settings that differ from those of the host, which several
+    models may share. With a gate, requests wait there for the engine. Raises ValueError, with a message, for flags that
+    cannot be applied."""
 
-    def __init__(self, service: Service, host: Host) -> None:
-        settings = host.settings
+    def __init__(
+        self,
+        service: Service,
+        host: Host,
+        variant: Mapping[str, Any] | None = None,
+        gate: Gate | None = None,
+    ) -> None:
         self.service = service
         self.host = host
+        self.gate = gate
+        self._variant = variant or {}
+        self._shared = self._own = host.settings  # the host's settings, and what the variant makes of them
+        if variant:
+            self._own = msgspec.structs.replace(self._shared, **variant)
+        settings = self.settings
         self.metrics = ModelMetrics()
-        self.usage = Usage()
+        self.usage = gate.usage if gate is not None else Usage()
         self.key_states = KeyStates(_system_prompt(settings), is_shared=settings.system_prompt_shared)
         self.constraint = constraints.from_flags(settings)
         self.grammars = Grammars()
@@ -129,15 +145,18 @@ class ServedModel:
         self._tokenizing: dict[Vocab, Tokenizing] = {}
         self._eog_tokens: list[int] | None = None
         self._owners: dict[str, int] = {}  # a number for each key seen so far, by the key's name
-        host.prepare = self.prepare
-        host.engine_ready = self.engine_ready
-        host.engine_ended = self.grammars.forget
+        host.users.append(self)
         host.on_state.append(self._on_state)
 
     @property
     def settings(self) -> ModelSettings:
         """Return the current settings of the model; a reload changes some of them, a download others."""
-        return self.host.settings
+        shared = self.host.settings
+        if not self._variant:
+            return shared
+        if shared is not self._shared:
+            self._shared, self._own = shared, msgspec.structs.replace(shared, **self._variant)
+        return self._own
 
     def prepare(self, model: Model) -> list[str]:
         """Apply the flags that need the vocabulary; runs in a thread before any request for this model. Return the
@@ -157,12 +176,10 @@ class ServedModel:
             raise LoadError(f"--system-prompt-file: {error.message}") from None
         try:
             self.chat = make_host(self.settings, model)
-            markers = self.chat.markers
-            model.vocab.show_markers(markers)
             self.turn_end = turn_end(self.chat, model)
         except ValueError as error:
             raise LoadError(str(error)) from None
-        return markers
+        return self.chat.markers
 
     async def engine_ready(self, engine: EngineClient) -> None:
         """Give the server's own grammar to a new engine, before any request uses it."""
@@ -171,6 +188,9 @@ class ServedModel:
             await self.grammars.prepare(self.constraint, engine)
         except ApiError as error:
             raise LoadError(f"--grammar or --json-schema: {error.message}") from None
+
+    def engine_ended(self) -> None:
+        self.grammars.forget()
 
     def apply(self, changes: dict[str, Any]) -> None:
         """Change limits for later requests."""
@@ -217,7 +237,7 @@ class ServedModel:
     @property
     def can_wake(self) -> bool:
         """Whether the model sleeps, or is being loaded again after it slept, so that a request may wait for it."""
-        return self.host.state is State.SLEEPING or self.host.is_waking
+        return self.gate is not None or self.host.state is State.SLEEPING or self.host.is_waking
 
     @property
     def accepts(self) -> bool:
@@ -375,6 +395,11 @@ class ServedModel:
         if self._eog_tokens is None:
             self._eog_tokens = self.described().vocab.eog_tokens()
         return self._eog_tokens
+
+    def retire(self) -> None:
+        """Serve no more engines: another model takes its place. Requests that run go on."""
+        self.host.users.remove(self)
+        self.host.on_state.remove(self._on_state)
 
     def close(self) -> None:
         for threads in self._tokenizing.values():

@@ -13,7 +13,6 @@ from collections.abc import Coroutine
 from typing import Any, Protocol
 
 from llamad.api.request.errors import ApiError, memory_full
-from llamad.api.service.admission import Place
 from llamad.api.service.auth import Keys
 from llamad.api.service.error_dialects import worded
 from llamad.api.service.kept_streams import KeptStreams
@@ -46,6 +45,12 @@ class Thinking(Completion, Protocol):
     is_admitted: bool
 
     def end_thinking(self) -> None: ...
+
+
+class Closing(Protocol):
+    """What a request holds until it has ended."""
+
+    def close(self) -> None: ...
 
 
 class Stream(Protocol):
@@ -109,7 +114,9 @@ class Service:
     def memory_full(self) -> ApiError:
         return memory_full(self.budget.bytes_max)
 
-    def spawn(self, exchange: Exchange, work: Coroutine[Any, Any, None], place: Place | None = None) -> None:
+    def spawn(
+        self, exchange: Exchange, work: Coroutine[Any, Any, None], place: Closing | None = None
+    ) -> None:
         """Run the long part of a request. Its errors become the response; it is cancelled if the client disconnects."""
         task = asyncio.ensure_future(self._answered(exchange, work))
         if place is not None:  # the task may be cancelled before it has begun

@@ -1,4 +1,4 @@
-"""Calls the handlers of requests that need a model's engine: at once if it serves, or after it was loaded again.
+"""Calls the handlers of requests that need a model's engine: at once if it serves, or after it was loaded.
 
 Runs on the event loop. This is the only place where a request waits for a model. Handlers never wait: one whose model
 cannot serve raises the error that says why. Must not know what a request asks for.
@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable
 
-from llamad.api.request.errors import ApiError
+from llamad.api.request.errors import ApiError, bad
+from llamad.api.service.gate import Gate
 from llamad.api.service.served_model import ServedModel
 from llamad.http.exchange import Exchange
+from llamad.http.request import Request
 from llamad.models.host import State
 
 log = logging.getLogger("llamad.api")
@@ -21,11 +24,16 @@ log = logging.getLogger("llamad.api")
 Handler = Callable[[ServedModel, Exchange], None]
 
 _READY = State.READY  # it is read on every request, and an Enum lookup is slow
+_ON = ("true", "1")
+_REMOVED = 404
 
 
 def serve(served: ServedModel, exchange: Exchange, handler: Handler) -> None:
-    """Let `handler` serve the exchange, which is counted as a use of the model: now, or once the model is awake, unless
-    the client has disconnected by then. Raises ApiError if too many wait."""
+    """Let `handler` serve the exchange, which is counted as a use of the model: now, or once the model is loaded,
+    unless the client has disconnected by then. Raises ApiError if too many wait."""
+    if served.gate is not None:
+        _serve_at_gate(served, served.gate, exchange, handler)
+        return
     served.service.uses.begin(exchange, served.usage)
     if served.host.state is _READY or not served.can_wake:
         handler(served, exchange)
@@ -41,9 +49,62 @@ def serve(served: ServedModel, exchange: Exchange, handler: Handler) -> None:
     served.service.spawn(exchange, later(), place)
 
 
+def _serve_at_gate(served: ServedModel, gate: Gate, exchange: Exchange, handler: Handler) -> None:
+    if not gate.is_running and not _loads(served, exchange.request):
+        raise bad("model is not loaded; load it with POST /models/load, or leave out autoload=false")
+    ticket = gate.enter(_deadline(served, exchange.request))
+    if ticket is None:
+        served.service.uses.begin(exchange, served.usage)
+        handler(served, exchange)
+        return
+
+    async def later() -> None:
+        try:
+            await ticket.wait()
+        except ApiError as error:
+            other = gate.again(served.name) if error.status == _REMOVED else None
+            if other is None or other is served:
+                raise
+            serve(other, exchange, handler)
+            return
+        served.service.uses.begin(exchange, served.usage)
+        handler(served, exchange)
+
+    served.service.spawn(exchange, later(), ticket)
+
+
+def describe(served: ServedModel, exchange: Exchange, handler: Handler) -> None:
+    """Let `handler` respond without the model's engine, which need not serve. Only a model of which nothing is known
+    yet, because it was never loaded, is loaded first."""
+    if served.gate is not None and served.host.model is None:
+        serve(served, exchange, handler)
+    else:
+        handler(served, exchange)
+
+
+def _loads(served: ServedModel, request: Request) -> bool:
+    """Return whether a request may load its model."""
+    asked = request.query.get("autoload")
+    return served.service.settings.models_autoload if asked is None else asked in _ON
+
+
+def _deadline(served: ServedModel, request: Request) -> float:
+    limit = served.settings.request_timeout
+    return request.t_start + limit if limit > 0 else math.inf
+
+
 async def until_awake(served: ServedModel, exchange: Exchange) -> None:
     """Return once the model serves, or cannot be loaded. Several callers share one load, which goes on without them.
     The exchange is counted as a use of the model. Raises ApiError after --request-timeout."""
+    if served.gate is not None:
+        ticket = served.gate.enter(_deadline(served, exchange.request))
+        if ticket is not None:
+            try:
+                await ticket.wait()
+            finally:
+                ticket.close()
+        served.service.uses.begin(exchange, served.usage)
+        return
     served.service.uses.begin(exchange, served.usage)
     limit = served.settings.request_timeout
     left = exchange.request.t_start + limit - time.monotonic() if limit > 0 else None

@@ -17,7 +17,8 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from llamad.flags.parse import FlagError, Parsed
+from llamad.flags.parse import OF_ONE_MODEL, FlagError, Parsed, settle
+from llamad.flags.settings import ModelSettings
 from llamad.models.catalogue import folder, hub_cache, ini, section, variants
 from llamad.models.catalogue.building import Draft, Shared, build, layer_of
 from llamad.models.catalogue.entry import Entry
@@ -77,6 +78,13 @@ def read(parsed: Parsed, environ: Mapping[str, str]) -> Catalogue:
     by_id = {one.id: msgspec.structs.replace(one, engine=engines[one.id]) for one in entries}
     catalogue = Catalogue(by_id, None, tuple(warnings))
     return _with_default(catalogue, common.default_model)
+
+
+def download_settings(parsed: Parsed, name: str) -> ModelSettings:
+    """Return the settings with which a model of a hub is downloaded. Raises FlagError."""
+    layers = [[one for one in layer if one.flag.dest not in OF_ONE_MODEL] for layer in parsed.layers]
+    own = [one for same in layer_of(hf_repo=name).values() for one in same]
+    return settle([*layers, own], []).settings.model
 
 
 def difference(old: Catalogue, new: Catalogue) -> Difference:

@@ -79,6 +79,11 @@ def engine_key(settings: ModelSettings) -> tuple[Any, ...]:
     return tuple(getattr(settings, name) for name in settings.__struct_fields__ if name not in ignored)
 
 
+def own_settings(settings: ModelSettings) -> dict[str, Any]:
+    """Return the settings in which a variant may differ from the others that share its engine."""
+    return {name: getattr(settings, name) for name in settings.__struct_fields__ if name in OF_REQUESTS}
+
+
 def same_engine(one: Entry, other: Entry) -> bool:
     """Return whether both entries can be served by one engine, for example the entry of a model before and after a
     reload."""

@@ -91,6 +91,10 @@ class Scheduler:
             self._stop_unneeded(model)
         return self._settled(now) if model is not None else []
 
+    def join(self, name: str) -> None:
+        """Note that something goes on beside an admitted request of the model; done() ends it, too."""
+        self._models[name].n_active += 1
+
     def done(self, name: str, now: float) -> list[Effect]:
         """Note that an admitted request has ended."""
         model = self._models.get(name)
@@ -284,6 +288,9 @@ class Scheduler:
     @property
     def counters(self) -> Counters:
         return self._table.counters
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._models
 
     def state(self, name: str) -> State:
         return self._models[name].state

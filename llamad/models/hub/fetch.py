@@ -85,6 +85,15 @@ class Fetch:
                 f"{error.filename or self._cache.root}: {error.strerror}; {OTHER_FOLDER}"
             ) from None
 
+    def check(self) -> None:
+        """Ask the hub whether it has the model that --hf-repo names. Raises HubError."""
+        assert self._settings.hf_repo is not None
+        repo, quant = names.split_name(self._settings.hf_repo)
+        if self._settings.offline:
+            raise HubError("the server was started with --offline, so it downloads nothing")
+        listing = list_files(self._client, repo)
+        self._choose(repo, quant, [file.path for file in listing.files])
+
     @property
     def _wants_projector(self) -> bool:
         """Return whether the projector of the repository should be used."""

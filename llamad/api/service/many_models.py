@@ -1,0 +1,331 @@
+"""The models of a router: the catalogue, the engines that serve it, and which model a request is for.
+
+Used on the event loop; files are read in threads. A model's host is made when it is first needed, and stays until the
+catalogue has no such model any more. Variants of a model share one host.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
+from typing import Any
+
+from llamad.api.request.errors import ApiError, bad
+from llamad.api.service.adapters import JOINT
+from llamad.api.service.auth import Keys
+from llamad.api.service.gate import Gate
+from llamad.api.service.model_name import with_name
+from llamad.api.service.model_table import ModelTable
+from llamad.api.service.served_model import ServedModel
+from llamad.api.service.service import Service
+from llamad.flags.parse import Parsed
+from llamad.http.exchange import Exchange
+from llamad.http.request import Request
+from llamad.models.catalogue import variants
+from llamad.models.catalogue.catalogue import Catalogue, difference, download_settings
+from llamad.models.catalogue.catalogue import read as read_catalogue
+from llamad.models.catalogue.entry import Entry
+from llamad.models.catalogue.errors import CatalogueError
+from llamad.models.catalogue.heads import Heads
+from llamad.models.fleet.downloads import Downloads
+from llamad.models.fleet.fleet import Engine, Fleet
+from llamad.models.fleet.model_events import ModelEvents
+from llamad.models.host import Host, State
+from llamad.models.hub.cache import HubCache, hub_folder
+from llamad.models.hub.errors import HubError
+from llamad.models.hub.fetch import Fetch
+from llamad.models.hub.names import split_name
+from llamad.models.spare_engine import SpareEngine
+
+log = logging.getLogger("llamad.models")
+
+_STATUS = {
+    State.READY: "loaded",
+    State.SLEEPING: "sleeping",
+    State.LOADING: "loading",
+    State.RESTARTING: "loading",
+}
+
+
+class ManyModels(ModelTable):
+    """`parsed` is the command line that the catalogue comes from. Raises CatalogueError."""
+
+    is_router = True
+
+    def __init__(self, service: Service, parsed: Parsed, fleet: Fleet, spare: SpareEngine) -> None:
+        super().__init__(service, [])
+        self.fleet = fleet
+        self.events = ModelEvents()
+        self.downloads = Downloads(self.events)
+        self.heads = Heads()
+        self.catalogue = self._read(parsed)
+        self._parsed = parsed
+        self._spare = spare
+        self._keys = Keys([])
+        self._served: dict[str, ServedModel] = {}  # by the id of the entry
+        self._broken: dict[str, str] = {}  # why a model cannot be made from its entry
+        self._told: dict[str, str] = {}  # the status that readers of events know
+        self._reloading = asyncio.Lock()
+        self._n_engines = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.downloads.ended = lambda _: self._spawn(self._reload_quietly())
+        fleet.changed = self._on_changed
+        fleet.n_models = len(self.catalogue.entries)
+
+    def __iter__(self) -> Iterator[ServedModel]:
+        return iter(list(self._served.values()))
+
+    def __len__(self) -> int:
+        return len(self._served)
+
+    def _read(self, parsed: Parsed) -> Catalogue:
+        """Read the catalogue, and what projectors say of its models. Any thread. Raises CatalogueError."""
+        catalogue = read_catalogue(parsed, os.environ)
+        for warning in catalogue.warnings:
+            log.warning("%s", warning)
+        for entry in catalogue.entries.values():
+            self.heads.modalities(entry.settings)
+            for warning in entry.warnings:
+                log.warning("%s: %s", entry.id, warning)
+            if entry.reason:
+                log.error("%s is disabled: %s", entry.id, entry.reason)
+        return catalogue
+
+    # Which model a request is for.
+
+    def of(self, request: Request) -> ServedModel:
+        """Return the model that the query of a request names, or the default. Raises ApiError."""
+        return self.served(self.entry(request.query.get("model")))
+
+    def with_model(self, exchange: Exchange, then: Callable[[ServedModel, Exchange], None]) -> None:
+        with_name(self.service, exchange, lambda name: then(self.served(self.entry(name)), exchange))
+
+    def entry(self, name: str | None) -> Entry:
+        """Return the entry of a model by its name or alias, or by that of one of its adapters. Raises ApiError."""
+        name = name or self.catalogue.default_model
+        if not name:
+            raise bad(
+                "model name is missing from the request; GET /models lists the models, and default-model in the [*]"
+                " section of --models-preset chooses one"
+            )
+        entry = self.catalogue.find(name)
+        if entry is None and JOINT in name:
+            entry = self.catalogue.find(name.rpartition(JOINT)[0])
+        if entry is None:
+            raise ApiError(404, f"model '{name[:256]}' not found; GET /models lists the models")
+        return entry
+
+    def known(self, entry: Entry) -> ServedModel | None:
+        """Return the model of an entry if it was needed before."""
+        return self._served.get(entry.id)
+
+    def served(self, entry: Entry) -> ServedModel:
+        """Return the model of an entry. Raises ApiError if the entry is wrong."""
+        served = self._served.get(entry.id)
+        if served is None:
+            reason = entry.reason or self._broken.get(entry.id) or self._make(entry)
+            if reason:
+                raise ApiError(500, f"The model '{entry.id}' cannot be served: {reason}")
+            served = self._served[entry.id]
+        return served
+
+    def _again(self, name: str) -> ServedModel | None:
+        """Return the model that has this name now, or None if there is none any more."""
+        entry = self.catalogue.find(name)
+        return self.served(entry) if entry is not None else None
+
+    def _make(self, entry: Entry) -> str:
+        """Make the host of an entry and of all that share its engine. Return why that is not possible, or ""."""
+        group = [one for one in self.catalogue.entries.values() if one.engine == entry.engine]
+        leader = self.catalogue.entries[entry.engine]
+        assert leader.settings is not None
+        try:
+            host = Host(leader.settings)
+        except OSError as error:
+            self._broken[entry.id] = reason = f"{error.filename or leader.id}: {error.strerror}"
+            return reason
+        self._n_engines += 1
+        engine_id = leader.id if leader.id not in self.fleet else f"{leader.id} ({self._n_engines})"
+        engine = self.fleet.add(
+            engine_id,
+            host,
+            is_pinned=any(one.is_pinned for one in group),
+            sleep_seconds=leader.settings.sleep_idle_seconds,
+        )
+        self._spare.add(host)
+        gate = Gate(self.fleet, engine.id, self._again)
+        for one in group:
+            self._add(one, engine, gate)
+        return self._broken.get(entry.id, "")
+
+    def _add(self, entry: Entry, engine: Engine, gate: Gate) -> None:
+        assert entry.settings is not None
+        own = variants.own_settings(entry.settings) if entry.id != entry.engine else None
+        try:
+            served = ServedModel(self.service, engine.host, own, gate)
+        except ValueError as error:
+            self._broken[entry.id] = str(error)
+            return
+        served.key_states.set_keys(self._keys.names)
+        self._served[entry.id] = served
+
+    # Status.
+
+    def status(self, entry: Entry) -> str:
+        served = self.known(entry)
+        return "unloaded" if served is None else _STATUS.get(served.host.state, "unloaded")
+
+    def is_running(self, entry: Entry) -> bool:
+        """Whether the model is loaded or about to be."""
+        served = self.known(entry)
+        return served is not None and served.gate is not None and served.gate.is_running
+
+    def engine_id(self, entry: Entry) -> str:
+        """Return the id of the engine that serves an entry. Raises ApiError if the entry is wrong."""
+        gate = self.served(entry).gate
+        assert gate is not None
+        return gate.engine_id
+
+    def failure(self, entry: Entry) -> tuple[str, int]:
+        """Return why the model cannot be loaded, and the exit status of its engine; an empty text if it can."""
+        reason = entry.reason or self._broken.get(entry.id, "")
+        served = self.known(entry)
+        if not reason and served is not None and served.host.state is State.FAILED:
+            reason = served.host.error
+        return reason, 1 if reason else 0
+
+    def _on_changed(self, engine_id: str) -> None:
+        """Tell the readers of events about an engine whose state has changed."""
+        for entry in self.catalogue.entries.values():
+            if self.known(entry) is None or self.engine_id(entry) != engine_id:
+                continue
+            status = self.status(entry)
+            if self._told.get(entry.id, "unloaded") == status:
+                continue
+            self._told[entry.id] = status
+            data: dict[str, object] = {"status": status}
+            if status == "unloaded":
+                data["exit_code"] = self.failure(entry)[1]
+            self.events.tell(entry.id, "status_change", data)
+
+    # Changes of the catalogue.
+
+    async def reload(self) -> None:
+        """Read the catalogue again. Models that it has no longer finish their requests and leave; so do those with
+        other settings, which are then loaded with the new ones when they are needed. Raises ApiError if the catalogue
+        cannot be read; then the old one stays."""
+        async with self._reloading:
+            try:
+                new = await asyncio.get_running_loop().run_in_executor(None, self._read, self._parsed)
+            except CatalogueError as error:
+                raise ApiError(500, f"The old list of models is kept: {error}") from None
+            self._change(new)
+        self.events.tell("*", "models_reload")
+
+    async def _reload_quietly(self) -> None:
+        try:
+            await self.reload()
+        except ApiError as error:
+            log.error("%s", error.message)
+
+    def _change(self, new: Catalogue) -> None:
+        changes = difference(self.catalogue, new)
+        gone = {*changes.removed, *changes.changed}
+        # Variants share an engine: if one of them changes, the others get a new engine with it.
+        engines = {self.engine_id(self.catalogue.entries[id]) for id in gone if id in self._served}
+        for id, served in list(self._served.items()):
+            if served.gate is not None and served.gate.engine_id in engines:
+                del self._served[id]
+                self._told.pop(id, None)
+        for id in gone:
+            self._broken.pop(id, None)
+        for id in changes.removed:
+            self.events.tell(id, "model_remove")
+        self.catalogue = new
+        self.fleet.n_models = len(new.entries)
+        for engine_id in engines:
+            self._spare.remove(self.fleet[engine_id].host)
+            self._spawn(self.fleet.remove(engine_id))
+
+    async def begin_download(self, name: str) -> None:
+        """Begin to download a model of a hub. Raises ApiError if the hub has no such model."""
+        settings = download_settings(self._parsed, name)
+        check = Fetch(settings, os.environ).check
+        try:
+            await asyncio.get_running_loop().run_in_executor(None, check)
+        except HubError as error:
+            raise bad(str(error)) from None
+        if name not in self.downloads:
+            self.downloads.start(name, settings)
+
+    async def remove_files(self, name: str) -> None:
+        """Remove the files of a model in the cache, after its requests have ended. Raises ApiError."""
+        if name in self.downloads:
+            await self.downloads.cancel(name)
+        entry = self.catalogue.entries.get(name)
+        if entry is None or entry.source != "cache":
+            raise ApiError(500, f"model '{name[:256]}' is not in the cache, so it cannot be removed")
+        if self.is_running(entry):
+            self.fleet.unload(self.engine_id(entry))
+            await self.fleet.until_stopped(self.engine_id(entry))
+        remove = partial(HubCache(hub_folder(os.environ)).remove, *split_name(name))
+        try:
+            await asyncio.get_running_loop().run_in_executor(None, remove)
+        except (HubError, OSError) as error:
+            raise ApiError(500, str(error)) from None
+        await self.reload()
+
+    # The life of the engines.
+
+    @property
+    def is_ready(self) -> bool:
+        return True
+
+    def expect_load(self) -> None:
+        """Nothing is loaded before it is needed."""
+
+    async def load(self) -> None:
+        self.load_on_startup()
+        self._spawn(self._read_heads())
+
+    async def _read_heads(self) -> None:
+        """Read what the files say of models that are not loaded."""
+        loop = asyncio.get_running_loop()
+        for entry in self.catalogue.entries.values():
+            if entry.settings is not None:
+                await loop.run_in_executor(None, self.heads.of_model, entry.settings)
+
+    def leave(self) -> None:
+        for engine in self.fleet:
+            engine.host.is_leaving = True
+
+    def drain(self) -> None:
+        self.fleet.drain()
+
+    async def end_engines(self) -> None:
+        await self.fleet.close()
+
+    def set_keys(self, keys: Keys) -> None:
+        self._keys = keys
+        super().set_keys(keys)
+
+    def load_on_startup(self) -> None:
+        """Load the models whose presets ask for it."""
+        for entry in self.catalogue.entries.values():
+            if entry.loads_on_startup:
+                try:
+                    self.fleet.load(self.engine_id(entry))
+                except ApiError as error:
+                    log.error("%s", error.message)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def close(self) -> None:
+        self.downloads.close()
+        super().close()

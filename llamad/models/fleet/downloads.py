@@ -1,0 +1,83 @@
+"""Downloads of models that a client asked for: each in a thread, with progress for GET /models/sse.
+
+Used on the event loop. A download that ends tells `ended`, so that the catalogue is read again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from llamad.flags.settings import ModelSettings
+from llamad.models.fleet.model_events import ModelEvents
+from llamad.models.model_download import ModelDownload
+from llamad.protocol.errors import LoadError
+
+log = logging.getLogger("llamad.download")
+
+PROGRESS_SECONDS = 0.2
+
+
+class Downloads:
+    """The downloads that run, by the name of the model."""
+
+    def __init__(self, events: ModelEvents) -> None:
+        self.ended: Callable[[str], None] | None = None
+        self.failures: dict[str, str] = {}  # why the last download of a name failed
+        self._events = events
+        self._running: dict[str, tuple[ModelDownload, asyncio.Task[None]]] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._running
+
+    def names(self) -> list[str]:
+        return sorted(self._running)
+
+    def start(self, name: str, settings: ModelSettings) -> None:
+        """Begin to download a model. What has arrived of an earlier try is used."""
+        self.failures.pop(name, None)
+        download = ModelDownload(settings)
+        self._running[name] = (download, asyncio.ensure_future(self._run(name, download)))
+        self._events.tell(name, "model_status", {"status": "downloading"})
+
+    async def cancel(self, name: str) -> None:
+        """End a download, and return when it has ended. What has arrived is kept."""
+        download, task = self._running[name]
+        download.cancel()
+        await asyncio.wait([task])
+
+    async def _run(self, name: str, download: ModelDownload) -> None:
+        watching = asyncio.ensure_future(self._watch(name, download))
+        try:
+            await download.run()
+        except LoadError as error:
+            self.failures[name] = str(error)
+            log.error("%s: %s", name, error)
+            self._events.tell(name, "download_failed", {"reason": str(error)})
+        else:
+            log.info("%s is downloaded", name)
+            self._events.tell(name, "download_finished")
+        finally:
+            watching.cancel()
+            del self._running[name]
+            if self.ended is not None:
+                self.ended(name)
+
+    async def _watch(self, name: str, download: ModelDownload) -> None:
+        """Tell the progress until cancelled."""
+        told = -1
+        while True:
+            meter = download.meter
+            if meter is not None and meter.done != told:
+                told = meter.done
+                self._events.tell(
+                    name,
+                    "download_progress",
+                    {"progress": {meter.name: {"done": told, "total": meter.total}}},
+                )
+            await asyncio.sleep(PROGRESS_SECONDS)
+
+    def close(self) -> None:
+        for download, _ in self._running.values():
+            download.cancel()
