@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from support.live_daemon import Live
 
+from llamad import check
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SECONDS = 120
 
@@ -56,8 +58,19 @@ def test_every_example_is_listed_and_tested():
     files = {path.name for path in EXAMPLES.iterdir() if path.name != "README.md"}
     listed = re.findall(r"^\| \[(\S+)\]\(\1\) \|", (EXAMPLES / "README.md").read_text(), re.M)
     assert sorted(listed) == sorted(files)
-    tested = set(re.findall(r'"(\w+\.(?:py|sh|mjs))"', Path(__file__).read_text()))
+    tested = set(re.findall(r'"(\w+\.(?:py|sh|mjs|ini))"', Path(__file__).read_text()))
     assert tested == files
+
+
+def test_the_preset(tmp_path, capsys):
+    assert check.main(["--models-preset", str(EXAMPLES / "models.ini")], {"LLAMA_CACHE": str(tmp_path)}) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "chat: ggml-org/gemma-3-4b-it-GGUF:Q4_K_M; aliases gemma, gpt-4o-mini; default",
+        "editor: ggml-org/Qwen2.5-Coder-1.5B-Q8_0-GGUF; pinned; loaded at the start",
+        "precise: ggml-org/gemma-3-4b-it-GGUF:Q4_K_M; shares the engine of chat",
+        "search: ggml-org/embeddinggemma-300M-qat-q4_0-GGUF",
+        "4 models",
+    ]
 
 
 @pytest.mark.parametrize("name", ["chat.mjs", "chat.sh"])

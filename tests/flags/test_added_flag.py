@@ -49,7 +49,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     copy = tmp_path_factory.mktemp("copy")
     (copy / "llamad").mkdir()
     (copy / "llamad" / "__init__.py").touch()
-    for name in ("flags", "options"):
+    for name in ("base", "flags", "options"):
         shutil.copytree(ROOT / "llamad" / name, copy / "llamad" / name)
     group = copy / "llamad" / "flags" / "groups" / "server.py"
     before, head, after = group.read_text(encoding="utf-8").partition(HEAD)

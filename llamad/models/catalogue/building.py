@@ -17,6 +17,7 @@ from llamad.flags.table import TABLE
 from llamad.models import local_files
 from llamad.models.catalogue import shown
 from llamad.models.catalogue.entry import STOP_SECONDS, Entry, Source
+from llamad.models.catalogue.ini import EVERY_MODEL, UNNAMED
 from llamad.models.catalogue.section import NO_SETTINGS, Layer, SectionSettings
 from llamad.models.model_download import with_files
 from llamad.models.projector import ProjectorFileError, with_projector
@@ -24,6 +25,7 @@ from llamad.protocol.errors import LoadError
 
 _OF_MODEL = (*MODEL_SOURCES, "hf_file")
 _NO_MODEL = "there is no model in its section: set model, hf-repo or model-url"
+_FOR_ALL = f"; keys for all models belong below [{EVERY_MODEL}]"
 _FLAGS = {flag.dest: flag for flag in TABLE.settings}
 
 
@@ -125,7 +127,7 @@ def _settings(
     ProjectorFileError."""
     parsed = settle([[one for same in layer.values() for one in same] for layer in layers], warnings)
     if parsed.given.isdisjoint(MODEL_SOURCES):
-        raise FlagError(_NO_MODEL)
+        raise FlagError(_NO_MODEL + (_FOR_ALL if entry.id == UNNAMED else ""))
     settings = msgspec.structs.replace(parsed.settings.model, aliases=(entry.id, *entry.aliases))
     settings = _from_cache(settings, environ)
     reason = local_files.refusal(settings)

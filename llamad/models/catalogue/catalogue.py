@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from llamad.flags.parse import OF_ONE_MODEL, FlagError, Parsed, settle
+from llamad.flags.parse import MODEL_SOURCES, OF_ONE_MODEL, Parsed, settle
 from llamad.flags.settings import ModelSettings
 from llamad.models.catalogue import folder, hub_cache, ini, section, variants
 from llamad.models.catalogue.building import Draft, Shared, build, layer_of
@@ -31,15 +31,13 @@ class Catalogue(msgspec.Struct, frozen=True):
     """Entries by id, in order. `default_model` is the id for requests that name no model, or None."""
 
     entries: dict[str, Entry]
-    default_model: str | None = None
-    warnings: tuple[str, ...] = ()
+    aliases: dict[str, str]  # ids by alias
+    default_model: str | None
+    warnings: tuple[str, ...]
 
     def find(self, name: str) -> Entry | None:
         """Return the entry with this id, else the one with this alias, else None."""
-        entry = self.entries.get(name)
-        if entry is not None:
-            return entry
-        return next((one for one in self.entries.values() if name in one.aliases), None)
+        return self.entries.get(name) or self.entries.get(self.aliases.get(name, ""))
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -76,8 +74,8 @@ def read(parsed: Parsed, environ: Mapping[str, str]) -> Catalogue:
     entries = _hidden(_without_clashes(built), built, drafts, common)
     engines = variants.engines(entries)
     by_id = {one.id: msgspec.structs.replace(one, engine=engines[one.id]) for one in entries}
-    catalogue = Catalogue(by_id, None, tuple(warnings))
-    return _with_default(catalogue, common.default_model)
+    aliases = {alias: one.id for one in entries for alias in one.aliases}
+    return _with_default(Catalogue(by_id, aliases, None, tuple(warnings)), common.default_model)
 
 
 def download_settings(parsed: Parsed, name: str) -> ModelSettings:
@@ -126,21 +124,20 @@ def _sections(path: str | None) -> dict[str, ini.Section]:
 def _common(one: ini.Section, path: str | None) -> section.SectionSettings:
     """Read the section that applies to all models. A wrong key in it is an error of the whole file, because it would
     disable every model. Raises CatalogueError."""
-    try:
-        return section.read(one)
-    except FlagError as error:
-        raise CatalogueError(f"{path}, section [{ini.EVERY_MODEL}]: {error}") from None
+    settings = section.read(one)
+    if settings.errors:
+        raise CatalogueError(f"{path}, section [{ini.EVERY_MODEL}]: {'; '.join(settings.errors)}")
+    return settings
 
 
 def _with_section(draft: Draft | None, one: ini.Section) -> Draft:
     """Return a model with the settings of its section, on top of those that the folder or the cache gave it."""
     layers = draft.layers if draft is not None else []
-    try:
-        settings = section.read(one)
-    except FlagError as error:
-        return Draft(one.name, "preset", layers, reason=str(error))
+    settings = section.read(one)
+    reason = "; ".join(settings.errors)
     # A section that names a model of its own does not use the one in the folder.
-    reason = draft.reason if draft is not None and "model" not in settings.layer else ""
+    if draft is not None and settings.layer.keys().isdisjoint(MODEL_SOURCES):
+        reason = reason or draft.reason
     return Draft(one.name, "preset", [*layers, settings.layer], settings, reason)
 
 

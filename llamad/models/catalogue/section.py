@@ -35,49 +35,64 @@ _BY_KEY: dict[str, tuple[Flag, bool]] = {
     **{name.lstrip("-"): entry for name, entry in TABLE.by_name.items()},
 }
 
-Layer = dict[str, tuple[Setting, ...]]  # settings by dest; an empty tuple only removes those of lower layers
+# Settings by dest; an empty tuple only removes those of lower layers, as the key of a list without a value does.
+Layer = dict[str, tuple[Setting, ...]]
 
 
 class SectionSettings(msgspec.Struct, frozen=True):
-    """The settings of a section."""
+    """The settings of a section, without its wrong keys, which `errors` names."""
 
     layer: Layer
     keys: dict[str, Any]  # of PRESET_KEYS
     default_model: str
     warnings: list[str]
+    errors: list[str]
 
 
-NO_SETTINGS = SectionSettings({}, {}, "", [])
+NO_SETTINGS = SectionSettings({}, {}, "", [], [])
 
 
 def read(section: Section) -> SectionSettings:
-    """Return the settings of a section. Raises FlagError for the first key that is wrong."""
-    layer: Layer = {}
+    """Return the settings of a section."""
+    result = SectionSettings({}, {}, "", [], [])
     implied: Layer = {}  # from flags that stand for others; keys of the section take precedence
-    keys: dict[str, Any] = {}
-    default_model = ""
-    warnings: list[str] = []
     for key, value in section.values.items():
         source = f"{key} (line {value.line})"
-        if key == _IGNORED:
-            continue
-        if key in PRESET_KEYS:
-            keys[key] = _preset_key(key, source, value.text)
-        elif key == DEFAULT_MODEL:
-            if section.name != EVERY_MODEL:
-                raise FlagError(f"{source}: it belongs into [{EVERY_MODEL}], because there is one default")
-            default_model = value.text
-        elif key in _BY_KEY and isinstance(_BY_KEY[key][0].kind, Preset):
-            if _is_on(source, value.text):
-                implied |= _stands_for(_BY_KEY[key][0].kind, source)
-        else:
-            for dest, settings in _flag(key, source, value.text, warnings).items():
-                others = {one.source for one in layer.get(dest, ())}
-                if others and not all(one.flag.repeat for one in settings):
-                    warnings.append(f"{min(others)} is ignored: {source} is the same setting")
-                    layer.pop(dest)
-                layer[dest] = (*layer.get(dest, ()), *settings)
-    return SectionSettings({**implied, **layer}, keys, default_model, warnings)
+        try:
+            if key == _IGNORED:
+                pass
+            elif key in PRESET_KEYS:
+                result.keys[key] = _preset_key(key, source, value.text)
+            elif key == DEFAULT_MODEL:
+                result = msgspec.structs.replace(result, default_model=_default(section, source, value.text))
+            elif key in _BY_KEY and isinstance(_BY_KEY[key][0].kind, Preset):
+                implied |= _stands_for(_BY_KEY[key][0].kind, source) if _is_on(source, value.text) else {}
+            else:
+                _add(result, source, _flag(key, source, value.text, result.warnings))
+        except FlagError as error:
+            result.errors.append(str(error))
+    if section.name == EVERY_MODEL:
+        result.errors.extend(
+            f"{one.source}: a name belongs to one model; give it in that model's section"
+            for one in result.layer.get("aliases", ())
+        )
+    return msgspec.structs.replace(result, layer={**implied, **result.layer})
+
+
+def _add(result: SectionSettings, source: str, settings: Layer) -> None:
+    """Add the settings of a key. The later of two keys for the same setting wins, but lists are joined."""
+    for dest, values in settings.items():
+        others = {one.source for one in result.layer.get(dest, ())}
+        if others and not all(one.flag.repeat for one in values):
+            result.warnings.append(f"{min(others)} is ignored: {source} is the same setting")
+            result.layer.pop(dest)
+        result.layer[dest] = (*result.layer.get(dest, ()), *values)
+
+
+def _default(section: Section, source: str, text: str) -> str:
+    if section.name != EVERY_MODEL:
+        raise FlagError(f"{source}: it belongs into [{EVERY_MODEL}], because there is one default")
+    return text
 
 
 def _preset_key(key: str, source: str, text: str) -> Any:
@@ -106,6 +121,8 @@ def _flag(key: str, source: str, text: str, warnings: list[str]) -> Layer:
         value = flag.kind.on if _is_on(source, text) != is_negated else flag.kind.off
         setting = Setting(flag, source, value, ("true" if value == flag.kind.on else "false",))
         return {flag.dest: () if value is None else (setting,)}
+    if not text and flag.repeat:
+        return {flag.dest: ()}
     if not text and flag.bare is not None:
         text = flag.bare
     one = read_setting(flag, source, [text], is_negated)

@@ -53,5 +53,5 @@ def _text(value: Any) -> str:
 
 
 def _one_line(text: str) -> str:
-    """Return a text without line breaks, which an INI file cannot have."""
-    return text.replace("\r", " ").replace("\n", "\\\n")
+    """Return a text with its line breaks as escapes, because an INI file cannot have them."""
+    return text.replace("\r", "\\r").replace("\n", "\\n")

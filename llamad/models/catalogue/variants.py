@@ -11,6 +11,7 @@ from typing import Any
 
 from llamad.flags import engine_settings
 from llamad.flags.settings import ModelSettings
+from llamad.flags.table import TABLE
 from llamad.models.catalogue.entry import Entry
 
 # Settings that only the endpoints read.
@@ -73,9 +74,20 @@ OF_DOWNLOADS = frozenset(
 )
 
 
+# Limits that a reload can change while the engine runs.
+LIMITS = frozenset(
+    flag.dest for flag in TABLE.settings if flag.reload and flag.dest in ModelSettings.__struct_fields__
+)
+
+
 def engine_key(settings: ModelSettings) -> tuple[Any, ...]:
     """Return a value that is equal for settings that one engine can serve."""
-    ignored = OF_REQUESTS if settings.is_remote else OF_REQUESTS | OF_DOWNLOADS
+    return _values(settings, OF_REQUESTS)
+
+
+def _values(settings: ModelSettings, ignored: frozenset[str]) -> tuple[Any, ...]:
+    if not settings.is_remote:
+        ignored = ignored | OF_DOWNLOADS
     return tuple(getattr(settings, name) for name in settings.__struct_fields__ if name not in ignored)
 
 
@@ -84,12 +96,19 @@ def own_settings(settings: ModelSettings) -> dict[str, Any]:
     return {name: getattr(settings, name) for name in settings.__struct_fields__ if name in OF_REQUESTS}
 
 
-def same_engine(one: Entry, other: Entry) -> bool:
-    """Return whether both entries can be served by one engine, for example the entry of a model before and after a
-    reload."""
-    if one.settings is None or other.settings is None:
+def same_engine(old: Entry, new: Entry) -> bool:
+    """Return whether the engine of an entry can serve it after a reload, too. changed_limits() may have to be applied
+    to it."""
+    if old.settings is None or new.settings is None:
         return False
-    return engine_key(one.settings) == engine_key(other.settings)
+    ignored = OF_REQUESTS | LIMITS
+    return _values(old.settings, ignored) == _values(new.settings, ignored)
+
+
+def changed_limits(old: ModelSettings, new: ModelSettings) -> dict[str, Any]:
+    """Return the limits that a reload changes, by name, which Host.apply() takes."""
+    values = {name: getattr(new, name) for name in sorted(LIMITS)}
+    return {name: value for name, value in values.items() if value != getattr(old, name)}
 
 
 def engines(entries: Iterable[Entry]) -> dict[str, str]:

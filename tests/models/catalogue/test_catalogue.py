@@ -11,8 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.catalogues import COMMIT, MODEL, Place
 
+from llamad.flags.env_file import Line
+from llamad.flags.parse import parse
 from llamad.flags.table import TABLE
-from llamad.models.catalogue.catalogue import difference
+from llamad.models.catalogue.catalogue import difference, read
 from llamad.models.catalogue.errors import CatalogueError
 
 # Precedence.
@@ -32,6 +34,15 @@ def test_a_later_source_wins(place: Place) -> None:
         entry = place.entry(preset, *flags, **environ)
         assert entry.settings is not None
         assert entry.settings.options.top_k == expected
+
+
+def test_the_environment_beats_the_file_of_variables(place: Place) -> None:
+    place.file("models/x.gguf")
+    lines = {name: Line(name, "9") for name in ("LLAMA_ARG_TOP_K", "LLAMA_ARG_CTX_SIZE")}
+    parsed = parse(["--models-dir", str(place.models)], {"LLAMA_ARG_TOP_K": "1"}, lines)
+    settings = read(parsed, place.environ).entries["x"].settings
+    assert settings is not None
+    assert (settings.options.top_k, settings.n_ctx) == (1, 9)
 
 
 def test_lists_are_replaced_not_joined(place: Place) -> None:

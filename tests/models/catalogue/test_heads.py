@@ -11,6 +11,7 @@ from support.live_daemon import model_path
 from support.models.tiny_projectors import write_projector
 from support.peer import llama_server
 
+from llamad.engine.loading.gguf_head import Head, read_head
 from llamad.models.catalogue import heads
 from llamad.models.catalogue.heads import Heads
 
@@ -36,8 +37,12 @@ def test_a_file_is_read_once_until_it_is_another(tmp_path: Path, monkeypatch: py
     path = tmp_path / "m.gguf"
     path.symlink_to(model_path())
     opened = []
-    read_head = heads.read_head
-    monkeypatch.setattr(heads, "read_head", lambda name: (opened.append(name), read_head(name))[1])
+
+    def read(name: str) -> Head:
+        opened.append(name)
+        return read_head(name)
+
+    monkeypatch.setattr(heads, "read_head", read)
     kept = Heads()
     assert kept.known(str(path)) is None
     first = kept.read(str(path))

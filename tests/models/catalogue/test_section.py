@@ -31,6 +31,7 @@ from llamad.models.catalogue.errors import CatalogueError
         ("flash-attn = 0", "flash_attn", "off"),
         ("system-prompt-file = a b", "system_prompt_file", "a b"),
         ("tags = x, y", "tags", ("x", "y")),
+        ("control-vector-layer-range = 1:3", "control_vector_layer_range", (1, 3)),  # two values, joined
         ("sleep-idle-seconds = 60", "sleep_idle_seconds", 60),
         (
             'chat-template-kwargs = {"enable_thinking": false}',
@@ -89,7 +90,7 @@ def test_a_section_without_a_model(place: Place) -> None:
     reason = "there is no model in its section: set model, hf-repo or model-url"
     assert place.entry("[x]\nctx-size = 1\n").reason == reason
     entry = place.entry("ctx-size = 1\n")
-    assert (entry.id, entry.reason) == ("default", reason)
+    assert (entry.id, entry.reason) == ("default", f"{reason}; keys for all models belong below [*]")
 
 
 def test_a_version_alone_is_no_model(place: Place) -> None:
@@ -120,6 +121,32 @@ def test_the_same_setting_twice(place: Place) -> None:
     assert entry.settings is not None
     assert entry.settings.n_ctx == 2048
     assert entry.warnings == ("ctx-size (line 3) is ignored: c (line 4) is the same setting",)
+
+
+def test_all_wrong_keys_are_named_and_the_names_stay(place: Place) -> None:
+    catalogue = place.read("[x]\nalias = y\nctx-size = a\ntop-k = b\npin = c\n")
+    entry = catalogue.find("y")
+    assert entry is not None
+    assert entry.reason == (
+        "ctx-size (line 3): 'a' is not an integer; top-k (line 4): 'b' is not an integer;"
+        " pin (line 5): 'c' is not yes or no; use 1 or 0, on or off, true or false"
+    )
+
+
+def test_one_name_for_all_models_is_an_error_of_the_file(place: Place) -> None:
+    with pytest.raises(CatalogueError) as error:
+        place.read("[*]\nalias = x\n")
+    assert "alias (line 2): a name belongs to one model" in str(error.value)
+
+
+def test_a_list_without_a_value_is_empty(place: Place) -> None:
+    model, lora = place.file("m.gguf"), place.file("lora.gguf")
+    text = f"[*]\nlora = {lora}\ntags = t\n[x]\nmodel = {model}\n"
+    entries = place.read(f"{text}[y]\nmodel = {model}\nlora =\ntags =\nalias =\n").entries
+    assert [(len(one.settings.lora), one.tags, one.aliases) for one in entries.values() if one.settings] == [
+        (1, ("t",), ()),
+        (0, (), ()),
+    ]
 
 
 def test_a_flag_that_stands_for_others(place: Place) -> None:

@@ -57,6 +57,11 @@ def test_the_section_can_be_read_again(place: Place) -> None:
     assert (again.loads_on_startup, again.stop_timeout) == (True, 5)
 
 
+def test_a_line_break_does_not_end_a_value(place: Place) -> None:
+    entry = place.entry(f"[x]\nmodel = {place.file('m.gguf')}\n", "--grammar", 'root ::= "a"\nb ::= "b"')
+    assert 'grammar = root ::= "a"\\nb ::= "b"' in entry.preset.splitlines()
+
+
 SECRETS = [
     flag
     for flag in TABLE.flags

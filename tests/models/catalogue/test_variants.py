@@ -52,7 +52,18 @@ def test_other_settings_do(place: Place, line: str) -> None:
     model = place.file("m.gguf")
     entries = place.read(f"[a]\nmodel = {model}\n[b]\nmodel = {model}\n{line}\n").entries
     assert (entries["b"].reason, entries["b"].engine) == ("", "b")
-    assert not variants.same_engine(entries["a"], entries["b"])
+    is_limit = line.startswith("queue-max")
+    assert variants.same_engine(entries["a"], entries["b"]) is is_limit
+
+
+def test_limits_change_without_another_engine(place: Place) -> None:
+    place.file("models/x.gguf")
+    old, new = place.entry("[x]\nqueue-max = 3\n"), place.entry("[x]\nqueue-max = 4\ntemp = 1\n")
+    assert variants.same_engine(old, new)
+    assert old.settings is not None
+    assert new.settings is not None
+    assert variants.changed_limits(old.settings, new.settings) == {"queue_max": 4}
+    assert variants.changed_limits(new.settings, new.settings) == {}
 
 
 def test_a_model_by_its_path_and_by_its_name(place: Place) -> None:
