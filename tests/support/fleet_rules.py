@@ -148,7 +148,7 @@ class Rules:
         self._check_drains()
 
     def _n_ends(self) -> Counter[str]:
-        """Return how often the operator's wish for each model may have ended: it was loaded, served again, or failed."""
+        """Return how often a wish of the operator may have ended, for each model: it was loaded, or it failed."""
         counters = self.world.scheduler.counters
         ends = counters.loads + counters.failures
         return Counter({name: ends[name] + counters.n_drains_cancelled for name in self.world.engines})

@@ -45,7 +45,8 @@ def test_the_cheapest_set_is_chosen(seed):
             assert chosen is None
             continue
         assert covers(chosen, missing)
-        assert sum(one.cost for one in chosen) == pytest.approx(min(costs))
+        cost: float = sum(one.cost for one in chosen)
+        assert cost == pytest.approx(min(costs))
 
 
 @pytest.mark.parametrize("seed", range(10))
