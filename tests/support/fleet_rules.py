@@ -20,6 +20,7 @@ class Rules:
         self.waits: list[float] = []
         self.victims: list[Engine] = []
         self.n_spare_victims = 0  # a refit evicts one model without a need that can be named
+        self.states: dict[str, str] = {}
         self.n_ends: Counter[str] = Counter()
         self.n_evictions = self.n_drains = 0
 
@@ -103,7 +104,10 @@ class Rules:
             assert not engine.active, "a busy model is stopped"
         if reason in ("evicted", "count"):
             assert not engine.is_pinned, "a pinned model is evicted"
-            assert engine.process in ("serving", "crashed") or engine.since == math.inf
+            if engine.process == "crashed":
+                assert self.states[engine.name] == "draining"
+            elif engine.process != "serving":
+                assert engine.since == math.inf, "a model is evicted while somebody waits for its load"
             late = any(self.is_late(one) for one in self.world.engines.values() if one is not engine)
             if engine.process == "serving":
                 assert late or now >= engine.loaded_at + limits.residence_seconds, (
@@ -140,6 +144,7 @@ class Rules:
                 assert engine.process == "serving"
                 assert not engine.waiting, "somebody waits for a loaded model"
         self.n_ends = self._n_ends()
+        self.states = {name: str(scheduler.state(name)) for name in world.engines}
         for device in world.devices:
             used = sum(engine.held.get(device, 0) for engine in world.engines.values())
             assert scheduler.ledger.used(device) == used >= 0
@@ -148,7 +153,8 @@ class Rules:
         self._check_drains()
 
     def _n_ends(self) -> Counter[str]:
-        """Return how often a wish of the operator may have ended, for each model: it was loaded, or it failed."""
+        """Return how often the operator's wish for each model may have ended: it was loaded, it failed, or its drain was
+        cancelled."""
         counters = self.world.scheduler.counters
         ends = counters.loads + counters.failures
         return Counter({name: ends[name] + counters.n_drains_cancelled for name in self.world.engines})
@@ -181,6 +187,7 @@ class Rules:
         victims = [one for one in leaving if not one.is_unloading]
         late = [one for one in engines if self.is_late(one) and one not in leaving]
         for victim in victims:
+            assert not victim.is_pinned, "a pinned model drains for others"
             self.n_drains += 1
             held = {SLOTS: 1, **victim.held}
             soon = {

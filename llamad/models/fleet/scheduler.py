@@ -229,6 +229,8 @@ class Scheduler:
             heapq.heappop(self._deadlines)
         times = [self._deadlines[0][0]] if self._deadlines else []
         times += [self._sleeps_at(model) for model in self._models.values()]
+        if any(model.is_victim and model.is_pinned for model in self._models.values()):
+            times.append(now)  # it was pinned while it drained
         # The times after which the allocator decides otherwise. Those that it knew of already are past.
         turns = []
         queue = self._allocator.queue()

@@ -171,8 +171,12 @@ def test_an_idle_model_goes_instead_of_one_that_drains():
     fleet.wait(31.0)
     assert fleet.states() == {"a": "draining", "b": "loaded", "c": "waiting"}
     fleet.do("done", "b")
+    fleet.do("tick")
+    assert fleet.states() == {"a": "draining", "b": "loaded", "c": "waiting"}
+    assert fleet.scheduler.counters.n_drains_cancelled == 0
     assert fleet.do("done", "b") == ["stop b evicted", "proceed c", "admit 4"]
     assert fleet["a"] == "loaded"
+    assert fleet.scheduler.counters.n_drains_cancelled == 1
 
 
 def test_what_leaves_anyway_counts():
@@ -283,3 +287,108 @@ def test_a_known_need_frees_slot_and_memory_with_one_victim():
     effects = fleet.serve("c", 4)
     assert [effect for effect in effects if effect.startswith("stop")] == ["stop b evicted"]
     assert fleet["a"] == "loaded"
+
+
+def test_what_the_operator_unloads_counts_until_the_waiter_is_late():
+    fleet = Fleet({"a": 5, "b": 5, "c": 5}, capacity=10, wait_seconds=30.0, residence_seconds=0.0)
+    fleet.do("request", "a", 1)
+    fleet.serve("b", 2)
+    fleet.do("unload", "a")
+    fleet.do("request", "c", 3)
+    assert fleet.wait(29.0) == []
+    assert fleet.wait(1.0) == ["stop b evicted", "proceed c", "admit 3"]
+
+
+def test_a_drain_ends_although_more_is_in_use_than_the_limit():
+    fleet = Fleet({"a": 6, "b": 6}, capacity=10)
+    fleet.measured["a"] = {"gpu": 12}
+    fleet.do("request", "a", 1)
+    fleet.do("request", "b", 2)
+    fleet.wait(31.0)
+    assert fleet["a"] == "draining"
+    fleet.do("leave", 2)
+    assert fleet["a"] == "loaded"
+
+
+def test_nothing_is_evicted_for_a_need_behind_an_older_one():
+    """ "wide" waits for both devices, and one of them is busy. "w" could go for it and for "y", but then it might have
+    gone for nothing: when the client of "wide" leaves, "y" fits beside "w"."""
+    needs = {"x": {"D1": 6}, "w": {"D0": 6}, "wide": {"D0": 6, "D1": 6}, "y": {"D0": 3}}
+    fleet = Fleet(needs, capacity={"D0": 10, "D1": 10}, residence_seconds=0.0)
+    fleet.do("request", "x", 1)
+    fleet.serve("w", 2)
+    fleet.do("request", "wide", 3)
+    fleet.wait(0.1)
+    assert fleet.do("request", "y", 4) == ["start y"]
+    assert fleet.do("leave", 3) == ["stop wide unneeded", "proceed y", "admit 4"]
+
+
+def test_a_model_without_a_slot_does_not_keep_memory_from_the_one_that_has_it():
+    """ "old" has waited longer, but "young" holds the only slot: if each waited for the other, both would for ever."""
+    fleet = Fleet({"old": 6, "young": 6}, capacity=10, models_max=1, is_prompt=False, residence_seconds=0.0)
+    fleet.do("request", "old", 1)
+    fleet.planned("old")
+    fleet.loaded("old")
+    fleet.do("done", "old")
+    assert fleet.do("request", "young", 2) == ["stop old count", "start young"]
+    fleet.wait(0.1)
+    fleet.do("request", "old", 3)
+    fleet.wait(0.1)
+    fleet.do("request", "young", 4)
+    fleet.do("leave", 2)
+    assert fleet.planned("young") == []
+    assert fleet.do("stopped", "old") == ["proceed young"]
+
+
+def test_nothing_is_evicted_for_a_slot_while_an_older_model_plans():
+    """ "big" is about to say that it needs the memory of "b", and the slot of "b" will do for "y"."""
+    fleet = Fleet({"a": 1, "b": 8, "big": 8, "y": 1}, capacity=10, models_max=3, residence_seconds=0.0)
+    fleet.serve("a", 1)
+    fleet.wait(60.0)
+    fleet.serve("b", 2)
+    fleet.is_prompt = False
+    assert fleet.do("request", "big", 3) == ["start big"]
+    fleet.wait(0.1)
+    assert fleet.do("request", "y", 4) == []
+    assert fleet.planned("big") == ["stop b evicted", "start y"]
+
+
+def test_an_older_model_that_never_says_what_it_needs_holds_the_others_up_for_a_while_only():
+    fleet = Fleet({"a": 5, "b": 5}, capacity=10, wait_seconds=30.0, is_prompt=False)
+    fleet.do("request", "a", 1)
+    fleet.wait(0.1)
+    fleet.do("request", "b", 2)
+    assert fleet.planned("b") == []
+    assert fleet.wait(29.0) == []
+    assert fleet.wait(1.0) == ["proceed b"]
+
+
+def test_a_tick_that_was_due_between_two_calls_is_not_lost():
+    fleet = Fleet({"a": 6, "b": 6}, capacity=10, wait_seconds=30.0)
+    fleet.do("request", "a", 1)
+    fleet.do("request", "b", 2)
+    fleet.now += 40.0
+    assert fleet.scheduler.next_tick(fleet.now) == fleet.now
+    fleet.do("tick")
+    assert fleet["a"] == "draining"
+
+
+def test_a_load_that_nobody_waits_for_any_more_makes_room():
+    fleet = Fleet({"a": 6, "b": 6}, capacity=10, is_prompt=False)
+    fleet.do("request", "a", 1)
+    fleet.planned("a")
+    assert fleet.do("leave", 1) == []  # it goes on to load
+    fleet.do("request", "b", 2)
+    assert fleet.planned("b") == ["stop a evicted"]
+
+
+def test_the_operators_wish_has_an_age():
+    fleet = Fleet({"a": 6, "b": 6, "c": 6}, capacity=10, wait_seconds=30.0)
+    fleet.do("request", "a", 1)
+    fleet.do("load", "b")
+    fleet.wait(0.1)
+    fleet.do("request", "c", 2)
+    fleet.wait(29.95)
+    assert fleet["a"] == "draining"
+    assert fleet.do("done", "a") == ["stop a evicted", "proceed b"]
+    assert fleet.states() == {"a": "unloaded", "b": "loaded", "c": "waiting"}
