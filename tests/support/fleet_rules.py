@@ -153,8 +153,8 @@ class Rules:
         self._check_drains()
 
     def _n_ends(self) -> Counter[str]:
-        """Return how often the operator's wish for each model may have ended: it was loaded, it failed, or its drain was
-        cancelled."""
+        """Return how often the operator's wish for each model may have ended: it was loaded, it failed, or its drain
+        was cancelled."""
         counters = self.world.scheduler.counters
         ends = counters.loads + counters.failures
         return Counter({name: ends[name] + counters.n_drains_cancelled for name in self.world.engines})

@@ -41,13 +41,17 @@ class Allocator:
         return now >= model.since + self._limits.wait_seconds
 
     def run(self, now: float) -> None:
-        for model in self._table.models.values():
-            if model.is_victim and model.is_pinned:  # it was pinned while it drained
-                self._table.undrain(model, now)
+        victims = [model for model in self._table.models.values() if model.is_victim]
+        for victim in victims:
+            if victim.is_pinned:  # it was pinned while it drained
+                self._table.undrain(victim, now)
+        queue = self.queue()
+        if not queue and not victims:
+            return
         room = Room(self._table)
         n_planning = n_planned = 0
         is_held = False  # an older model is about to say what it needs
-        for model in self.queue():
+        for model in queue:
             if model.state is State.STOPPING:
                 self._claim(model, room, now)
                 continue

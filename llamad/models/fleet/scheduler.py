@@ -86,10 +86,15 @@ class Scheduler:
 
     def leave(self, ticket: int, now: float) -> list[Effect]:
         """Note that the client of a waiting request has left. A ticket that does not wait is ignored."""
-        model = self._table.forget(ticket)
-        if model is not None:
-            self._stop_unneeded(model)
-        return self._settled(now) if model is not None else []
+        model = self._table.tickets.get(ticket)
+        if model is None:
+            return []
+        since = model.since
+        self._table.forget(ticket)
+        if model.is_wanted and model.since == since:  # nothing has changed for the allocator
+            return []
+        self._stop_unneeded(model)
+        return self._settled(now)
 
     def join(self, name: str) -> None:
         """Note that something goes on beside an admitted request of the model; done() ends it, too."""

@@ -85,12 +85,11 @@ class Table:
         model.waiters[ticket] = now
         self.tickets[ticket] = model
 
-    def forget(self, ticket: int) -> Model | None:
-        """Take a waiting request out of its queue, and return its model."""
+    def forget(self, ticket: int) -> None:
+        """Take a request out of its queue if it waits in one."""
         model = self.tickets.pop(ticket, None)
         if model is not None:
             del model.waiters[ticket]
-        return model
 
     def refuse(
         self, name: str, ticket: int, status: int, reason: str, retry_after: float | None = None

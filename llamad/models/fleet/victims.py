@@ -5,11 +5,12 @@ Pure. It must not know why a model is a candidate, or what becomes of the victim
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
-# The search is exact for so many candidates; its time can double with each one more.
+# The search is exact for so many candidates; its time may double with each one more.
 N_EXACT_MAX = 12
 
 
@@ -37,39 +38,47 @@ def choose(candidates: Sequence[Candidate], missing: Mapping[str, int]) -> list[
 
 
 def _exact(useful: list[Candidate], missing: Mapping[str, int]) -> list[Candidate]:
-    """Search depth first, and leave a branch if it can no longer be cheaper than the best set or free enough."""
-    devices = list(missing)
-    frees = [[one.frees.get(device, 0) for device in devices] for one in useful]
-    rest = [[0] * len(devices)]  # what the candidates from each position on free together
-    for row in reversed(frees):
-        rest.append([a + b for a, b in zip(rest[-1], row, strict=True)])
-    rest.reverse()
-    best: list[int] = list(range(len(useful)))
-    best_cost = sum(one.cost for one in useful)
-    taken: list[int] = []
+    """Search depth first from a greedy set on, and leave a branch that cannot become cheaper than the best set."""
+    best = _greedy(useful, missing)
+    best_cost = sum(one.cost for one in best)
+    # The best candidates come first, so that the bound of the others grows soon.
+    useful = sorted(useful, key=lambda one: (one.cost / _gain(one, missing), one.name))
+    frees = [[one.frees.get(device, 0) for device in missing] for one in useful]
+    # For the candidates from each position on: what they free together, and the least cost of a byte.
+    totals = [[0] * len(missing)]
+    rates = [[math.inf] * len(missing)]
+    for one, row in zip(reversed(useful), reversed(frees), strict=True):
+        totals.append([a + b for a, b in zip(totals[-1], row, strict=True)])
+        rates.append([min(a, one.cost / b) if b else a for a, b in zip(rates[-1], row, strict=True)])
+    totals.reverse()
+    rates.reverse()
+    taken: list[Candidate] = []
 
     def search(position: int, left: list[int], total: float) -> None:
         nonlocal best, best_cost
-        if all(n <= 0 for n in left):
-            if total < best_cost or (total == best_cost and len(taken) < len(best)):
-                best, best_cost = taken.copy(), total
+        if total >= best_cost:
             return
-        if any(n > m for n, m in zip(left, rest[position], strict=True)):
+        bound = 0.0
+        is_complete = True
+        for n, n_rest, rate in zip(left, totals[position], rates[position], strict=True):
+            if n > 0:
+                is_complete = False
+                if n > n_rest:
+                    return
+                bound = max(bound, n * rate)
+        if is_complete:
+            best, best_cost = taken.copy(), total
             return
-        # The candidates are sorted by cost, so every set from here on costs at least one more of this cost.
-        if total + useful[position].cost > best_cost:
+        if total + bound >= best_cost:
             return
-        taken.append(position)
-        search(
-            position + 1,
-            [n - m for n, m in zip(left, frees[position], strict=True)],
-            total + useful[position].cost,
-        )
+        one = useful[position]
+        taken.append(one)
+        search(position + 1, [n - m for n, m in zip(left, frees[position], strict=True)], total + one.cost)
         taken.pop()
         search(position + 1, left, total)
 
-    search(0, [missing[device] for device in devices], 0.0)
-    return [useful[i] for i in best]
+    search(0, list(missing.values()), 0.0)
+    return best
 
 
 def _greedy(useful: list[Candidate], missing: Mapping[str, int]) -> list[Candidate]:
@@ -78,17 +87,20 @@ def _greedy(useful: list[Candidate], missing: Mapping[str, int]) -> list[Candida
     pool = list(useful)
     chosen = []
     while left:
-
-        def gain(one: Candidate, left: Mapping[str, int] = left) -> float:
-            return sum(min(1.0, one.frees.get(device, 0) / n) for device, n in left.items())
-
-        pool = [one for one in pool if gain(one) > 0.0]
-        best = min(pool, key=lambda one: (one.cost / gain(one), one.cost, one.name))
+        rated = [
+            (one.cost / gain, one.cost, one.name, one) for one in pool if (gain := _gain(one, left)) > 0.0
+        ]
+        best = min(rated)[-1]
         pool.remove(best)
         chosen.append(best)
         left = {device: n - best.frees.get(device, 0) for device, n in left.items()}
         left = {device: n for device, n in left.items() if n > 0}
     return chosen
+
+
+def _gain(one: Candidate, left: Mapping[str, int]) -> float:
+    """Return the share of what is left that a candidate frees, summed over the devices."""
+    return sum(min(1.0, one.frees.get(device, 0) / n) for device, n in left.items())
 
 
 def _without_spares(chosen: list[Candidate], missing: Mapping[str, int]) -> list[Candidate]:

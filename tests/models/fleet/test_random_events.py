@@ -41,3 +41,10 @@ def test_no_rule_is_broken(block):
     # The worlds are such that the rules have something to say.
     assert sum(world.rules.n_evictions for world in worlds) > 50
     assert sum(world.rules.n_drains for world in worlds) > 100
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("block", range(20))
+def test_no_rule_is_broken_for_long(block):
+    for seed in range(1000 + block * 50, 1050 + block * 50):
+        run(seed, 1500)

@@ -363,6 +363,19 @@ def test_an_older_model_that_never_says_what_it_needs_holds_the_others_up_for_a_
     assert fleet.wait(1.0) == ["proceed b"]
 
 
+def test_the_hold_ends_although_everybody_is_late_already():
+    fleet = Fleet({name: 5 for name in "abcd"}, capacity=100, wait_seconds=30.0, is_prompt=False)
+    for ticket, name in enumerate("abcd"):
+        fleet.do("request", name, ticket)
+        fleet.wait(0.1)
+    fleet.wait(10.0)
+    assert fleet.planned("a") == ["proceed a", "start c"]
+    assert fleet.planned("b") == ["proceed b", "start d"]
+    assert fleet.planned("d") == []
+    assert fleet.wait(29.0) == []
+    assert fleet.wait(1.0) == ["proceed d"]
+
+
 def test_a_tick_that_was_due_between_two_calls_is_not_lost():
     fleet = Fleet({"a": 6, "b": 6}, capacity=10, wait_seconds=30.0)
     fleet.do("request", "a", 1)
