@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
@@ -17,10 +18,13 @@ from typing import Any
 import pytest
 from support.http_client import Answer, Client
 from support.live_daemon import Live, engines, model_path, until
+from support.media_files import image
+from support.models.tiny_projectors import write_projector
 from support.peer import llama_server
 
 FLAGS = ("-np", "2", "-c", "1024", "--no-warmup", "--slots", "--metrics", "--props")
 SLEEPY = (*FLAGS, "--sleep-idle-seconds", "1")
+N_EMBD = 64  # of the tiny model
 ASK = {"prompt": "The capital of France is", "n_predict": 4, "temperature": 0}
 CHAT = {"messages": [{"role": "user", "content": "Hello"}]}
 # None of these needs an engine: a path, and the body of a POST.
@@ -338,3 +342,45 @@ def test_beside_llama_server(sleepy: Live) -> None:
         for client in (peer, sleepy.client):
             assert client.get("/slots").status == 200
             assert not is_sleeping(client)
+
+
+def test_embeddings_wake_it(tiny: str) -> None:
+    with Live(*SLEEPY, "--embeddings", "--pooling", "mean", model=tiny) as server:
+        ask = {"content": "some text"}
+        first = server.client.post("/embedding", ask).json
+        fall_asleep(server)
+        assert server.client.post("/embedding", ask).json == first
+
+
+def media_processes(front: int) -> int:
+    """The number of the front's processes that read images."""
+    n = 0
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            is_child = f"PPid:\t{front}\n" in Path(f"/proc/{name}/status").read_text()
+            n += is_child and b"llamad.media" in Path(f"/proc/{name}/cmdline").read_bytes()
+        except OSError:
+            pass
+    return n
+
+
+def test_the_processes_that_read_images_sleep_too(tiny: str, tmp_path: Path) -> None:
+    projector = write_projector(tmp_path / "projector.gguf", "janus_pro", N_EMBD)
+    data = base64.b64encode(image()).decode()
+    part = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}
+    chat = {
+        "messages": [{"role": "user", "content": [part, {"type": "text", "text": "What?"}]}],
+        "max_tokens": 4,
+    }
+    count = "/v1/chat/completions/input_tokens"
+    flags = (*SLEEPY, "-c", "4096", "--mmproj", projector, "--temp", "0", "--media-cache-bytes", "0")
+    with Live(*flags, model=tiny) as server:
+        first = server.client.post("/v1/chat/completions", chat).json["choices"][0]["message"]
+        n_tokens = server.client.post(count, chat).json
+        fall_asleep(server)
+        assert media_processes(server.process.pid) == 0
+        assert server.client.get("/props").json["modalities"]["vision"]
+        assert server.client.post(count, chat).json == n_tokens  # this needs the projector
+        assert not is_sleeping(server.client)
+        fall_asleep(server)
+        assert server.client.post("/v1/chat/completions", chat).json["choices"][0]["message"] == first

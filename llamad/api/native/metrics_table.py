@@ -157,6 +157,16 @@ ENGINE_STATE = ModelSection(
         "1 if the engine has failed and is not started again.",
         lambda one: int(one.host.state is State.FAILED),
     ),
+    gauge(
+        "llamad:engine_sleeping",
+        "1 while the model sleeps, until a request wakes it.",
+        lambda one: int(one.host.state is State.SLEEPING),
+    ),
+    gauge(
+        "llamad:requests_waking",
+        "Requests that wait until the model is loaded again.",
+        lambda one: len(one.served.waiting),
+    ),
     counter("llamad:engine_restarts_total", "Restarts of the engine.", "host.restarts.n_total"),
 )
 
