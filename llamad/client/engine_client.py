@@ -176,7 +176,8 @@ class EngineClient:
         """Return counters and times (µs) without waiting for the engine."""
         port = self._port
         if port is None:
-            return self._before | dict.fromkeys(GAUGES & self._before.keys(), 0)
+            gone = (GAUGES - {"t_last_step_us"}) & self._before.keys()  # the last step stays the last one
+            return self._before | dict.fromkeys(gone, 0)
         stats = port.stats() | port.wakes()
         for name, before in self._before.items():
             if name in MAXIMA:

@@ -21,6 +21,7 @@ from llamad.flags.settings import ModelSettings
 from llamad.models import stalls
 from llamad.models.connections import Connections
 from llamad.models.engine_process import END_SECONDS, EngineProcess
+from llamad.models.engine_watch import watch, watch_load
 from llamad.models.kept_vocab import KeptVocab
 from llamad.models.load_progress import LoadProgress
 from llamad.models.model_download import ModelDownload
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("llamad.engine")
 
-WATCH_SECONDS = 1.0
 # A signal to all processes of the daemon reaches its engine and this process within this time.
 TERMINATED_SECONDS = 1.0
 
@@ -144,7 +144,6 @@ class Host(Connections):
             self.is_waking = self.state is State.SLEEPING
             self.error, self.waits_for, self.is_refused = "", "", False
             self.restarts.forgive()
-            self._opening = None  # the last load may have failed to open the projector
             if not self._is_draining:
                 self._set_state(State.LOADING)
             self._supervising = asyncio.ensure_future(self._supervise(self._unloading))
@@ -179,6 +178,7 @@ class Host(Connections):
         """Note that the model cannot be served. The daemon keeps running and answers requests with this reason."""
         self.error = error
         log.error("%s", error)
+        self.is_waking = False
         if self._is_draining:
             return
         self._set_state(State.FAILED)
@@ -300,6 +300,7 @@ class Host(Connections):
     async def _supervise(self, unloading: asyncio.Task[None] | None) -> None:
         if unloading is not None:
             await asyncio.wait([unloading])
+        self._opening = None  # the last load may have failed to open the projector
         has_files = self._is_wanted and await self._fetch()
         while has_files and await self._reach_workers() and self._is_wanted:
             served = None
@@ -348,7 +349,12 @@ class Host(Connections):
         ended = await process.attach(self._on_message)
         starting = asyncio.ensure_future(self._start(process))
         # llama.cpp waits for a silent worker for ever. Loads without workers have no limit, because a disk may be slow.
-        watching = asyncio.ensure_future(self._watch_load(process)) if self.settings.rpc else None
+        limit = max(stalls.STALL_SECONDS_MIN, self.settings.engine_stall_seconds)
+        watching = (
+            asyncio.ensure_future(watch_load(process, limit, lambda: self._t_heard))
+            if self.settings.rpc
+            else None
+        )
         try:
             both: list[asyncio.Future[Any]] = [starting, ended]
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
@@ -359,7 +365,7 @@ class Host(Connections):
                     self._serving(t_ready - t_start)
                 if watching is not None:
                     watching.cancel()
-                watching = asyncio.ensure_future(self._watch(process))
+                watching = asyncio.ensure_future(watch(process, self.silence))
             reason = await ended
             if self._load_failed:
                 raise LoadError(self._load_failed)
@@ -491,15 +497,6 @@ class Host(Connections):
         )
         self._settle(self._settled)
 
-    async def _watch_load(self, process: EngineProcess) -> None:
-        """End an engine whose load makes no progress."""
-        limit = max(stalls.STALL_SECONDS_MIN, self.settings.engine_stall_seconds)
-        while True:
-            await asyncio.sleep(WATCH_SECONDS)
-            silent = time.monotonic() - self._t_heard
-            if silent > limit:
-                process.kill(f"it hangs: the load has made no progress for {silent:.0f} s")
-
     def _disconnect(self, *, is_stopped: bool = False) -> None:
         for user in self.users:
             user.engine_ended()
@@ -508,19 +505,6 @@ class Host(Connections):
     def kill(self, reason: str) -> None:
         if self._process is not None:
             self._process.kill(reason)
-
-    async def _watch(self, process: EngineProcess) -> None:
-        """End an engine that has work and makes no progress."""
-        t_last, seen = time.monotonic(), 0.0
-        while True:
-            await asyncio.sleep(WATCH_SECONDS)
-            now = time.monotonic()
-            silent, limit = self.silence()
-            # If this process was stopped, too (a paused container or machine), the engine was not silent all the time.
-            seen = min(silent, seen + min(now - t_last, WATCH_SECONDS))
-            t_last = now
-            if seen > limit:
-                process.kill(f"it hangs: it has had work for {seen:.0f} s and finished no step")
 
     @property
     def is_stuck(self) -> bool:

@@ -272,6 +272,18 @@ def test_waiting_has_limits(tiny: str) -> None:
         until(lambda: server.client.post("/completion", ASK).status == 200)
 
 
+def test_an_engine_that_dies_while_it_wakes_is_started_again(tiny: str) -> None:
+    with Live(*SLEEPY, model=tiny) as server:
+        thread = stopped_wake(server)
+        (engine,) = engines(server.process.pid)
+        os.kill(engine, signal.SIGKILL)
+        server.wait_line("the model's engine ended: it was killed")
+        assert server.client.post("/completion", ASK).status == 200  # it waits as well
+        thread.join()
+        (answer,) = thread.answers  # type: ignore[attr-defined]
+        assert answer.status == 200
+
+
 @pytest.mark.parametrize("state", ["asleep", "waking"])
 def test_it_can_be_stopped(state: str, tiny: str) -> None:
     with Live(*SLEEPY, "--drain-seconds", "5", model=tiny) as server:
@@ -298,6 +310,24 @@ def test_a_request_during_the_drain_delay_still_wakes_it(tiny: str) -> None:
         assert server.client.get("/health").status == 503
         assert server.client.post("/completion", ASK).status == 200
         assert server.wait_exit() == 0
+
+
+def test_a_reload_turns_it_on_and_off(tiny: str, tmp_path: Path) -> None:
+    env_file = tmp_path / "env"
+    env_file.write_text("")
+    with Live(*FLAGS, "--env-file", str(env_file), model=tiny) as server:
+        time.sleep(1.5)
+        assert not is_sleeping(server.client)
+        env_file.write_text("LLAMA_ARG_SLEEP_IDLE_SECONDS=1")
+        server.signal(signal.SIGHUP)
+        fall_asleep(server)
+        env_file.write_text("")
+        server.signal(signal.SIGHUP)
+        until(lambda: sum(line.endswith("reloaded") for line in server.lines) == 2)
+        assert is_sleeping(server.client)  # until a request needs it
+        server.client.complete(**ASK)
+        time.sleep(2.5)
+        assert not is_sleeping(server.client)
 
 
 def test_systemd_is_told(tiny: str, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from llamad.http.exchange import Exchange
 
 
 class Usage:
-    """The uses of one model. `last_used` is the time when the last one began or ended."""
+    """The uses of one model. `last_used` is the time when the last one ended, or of the last touch()."""
 
     __slots__ = ("last_used", "n_active")
 

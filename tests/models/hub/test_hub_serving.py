@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import signal
@@ -21,6 +22,8 @@ from support.peer import llama_server
 from support.systemd.recorder import Recorder
 
 from llamad.flags.groups.model import DEFAULT_MODEL
+from llamad.flags.parse import parse
+from llamad.models.host import Host, State
 from llamad.systemd import exit_codes
 
 NAME = "org/SmolLM2-135M-Instruct-GGUF"
@@ -158,3 +161,34 @@ def test_a_draft_model_by_name_is_downloaded_beside_a_local_model(
     refused = Live("-hfd", "org/none-GGUF", model=model, env=environ, ready=False)
     with refused as server:
         server.wait_line("org/none-GGUF")
+
+
+def test_a_download_is_given_up_and_begun_again(
+    hub: HubServer, cache: Cache, tiny: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a model is unloaded before its files are there."""
+    data = Path(tiny).read_bytes()
+    hub.repos[NAME] = {"tiny.gguf": data}
+    hold = threading.Event()
+    hub.faults["/blobs/"] = [Fault(cut=len(data) // 2, hold=hold)]
+    for name, value in cache.environ.items():
+        monkeypatch.setenv(name, value)
+
+    async def run() -> None:
+        host = Host(
+            parse(["-hf", NAME, "-np", "1", "-c", "256", "-t", "1", "--no-warmup"], {}).settings.model
+        )
+        try:
+            loading = asyncio.ensure_future(host.load())
+            while host.progress.percent is None:
+                await asyncio.sleep(0.01)
+            await host.unload()
+            await asyncio.wait_for(loading, 5)
+            assert (host.state, host.error) == (State.UNLOADED, "")
+            hold.set()
+            await asyncio.wait_for(host.load(), 60)
+            assert host.state is State.READY
+        finally:
+            await host.close()
+
+    asyncio.run(run())
