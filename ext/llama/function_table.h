@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define LLAMAD_TABLE_VERSION 11
+#define LLAMAD_TABLE_VERSION 12
 
 /* decode(): llama.cpp's own codes are 0 (done), 1 (no room), 2 (aborted) and negative ones. */
 #define LLAMAD_E_THROWN (-1000) /* a C++ exception was caught; llamad_last_error() has its text */
@@ -136,6 +136,9 @@ typedef struct llamad_table {
      * the same ones again costs nothing; others make llama.cpp build a new graph. */
     int32_t (*set_adapters)(void *ctx, const llamad_adapter_use *uses, int32_t n);
     void (*close_adapter)(void *ctx, int32_t id); /* call between two decodes */
+    /* Sets the threads for steps of one token, and for all others; 0 changes nothing. A context with thread pools uses
+     * no more than their threads. */
+    void (*set_threads)(void *ctx, int32_t n_threads, int32_t n_threads_batch);
 
     /* The KV cache of that context. Positions below 0 mean "from the start" / "to the end". */
     int32_t (*seq_rm)(void *ctx, int32_t seq, int32_t p0, int32_t p1); /* 1: done; 0: refused, nothing changed */

@@ -25,6 +25,7 @@ struct llamad_context {
     llama_context_params params;
     llama_context *ctx;
     ggml_threadpool *pools[2];  // for steps of one token, and for all others; the second may be null
+    int32_t pool_threads[2];    // the threads for both kinds of steps; 0: there are no pools
     std::vector<float> control; // sum of the control vectors: a row for each layer from the second on
     int32_t control_layers[2];  // the first and the last layer that it is added to
 };
@@ -101,6 +102,18 @@ int32_t table_lock_pages(void *, uint8_t *data, size_t n) {
 void table_unlock_pages(void *, uint8_t *data) { host_pages_unlock(data); }
 
 void table_close_adapter(void *, int32_t id) { llamad_adapter_close(id); }
+
+// A rebuilt context gets the same numbers.
+void table_set_threads(void *handle, int32_t n_threads, int32_t n_threads_batch) {
+    auto *ctx = static_cast<llamad_context *>(handle);
+    const int32_t numbers[2] = {n_threads, n_threads_batch};
+    int32_t *params[2] = {&ctx->params.n_threads, &ctx->params.n_threads_batch};
+    for (int i = 0; i < 2; i++) {
+        if (numbers[i] <= 0) continue;
+        *params[i] = ctx->pool_threads[i] ? std::min(numbers[i], ctx->pool_threads[i]) : numbers[i];
+    }
+    if (ctx->ctx) llama_set_n_threads(ctx->ctx, *params[0], *params[1]);
+}
 
 int32_t table_seq_rm(void *ctx, int32_t seq, int32_t p0, int32_t p1) {
     return guarded<int32_t>(LLAMAD_E_THROWN, [&]() -> int32_t {
@@ -289,13 +302,13 @@ void table_order(const float *scores, int32_t *order, int32_t n) {
 }
 
 const llamad_table table = {
-    LLAMAD_TABLE_VERSION, sizeof(llamad_table), table_decode,         table_decode_rows,   table_logits,
-    table_rows,           table_rebuild,        table_set_adapters,   table_close_adapter, table_seq_rm,
-    table_seq_add,        table_seq_div,        table_seq_cp,         table_seq_pos_min,   table_can_shift,
-    table_state_size,     table_state_get,      table_state_set,      table_device_free,   table_lock_pages,
-    table_unlock_pages,   table_tokenize,       table_piece,          table_detokenize,    table_is_eog,
-    table_sampler_open,   table_sampler_accept, table_sampler_sample, table_sampler_close, table_sort,
-    table_sort_front,     table_order,
+    LLAMAD_TABLE_VERSION, sizeof(llamad_table), table_decode,         table_decode_rows,    table_logits,
+    table_rows,           table_rebuild,        table_set_adapters,   table_close_adapter,  table_set_threads,
+    table_seq_rm,         table_seq_add,        table_seq_div,        table_seq_cp,         table_seq_pos_min,
+    table_can_shift,      table_state_size,     table_state_get,      table_state_set,      table_device_free,
+    table_lock_pages,     table_unlock_pages,   table_tokenize,       table_piece,          table_detokenize,
+    table_is_eog,         table_sampler_open,   table_sampler_accept, table_sampler_sample, table_sampler_close,
+    table_sort,           table_sort_front,     table_order,
 };
 
 // The CPU backend may be a shared library of its own, so its functions are looked up in the registry.
@@ -369,7 +382,7 @@ llamad_context *llamad_context_open(llama_model *model, llama_context_params par
     last_error[0] = 0;
     return guarded<llamad_context *>(nullptr, [&]() -> llamad_context * {
         llama_context *ctx = llama_init_from_model(model, params);
-        return ctx ? new llamad_context{model, params, ctx, {}, {}, {}} : nullptr;
+        return ctx ? new llamad_context{model, params, ctx, {}, {}, {}, {}} : nullptr;
     });
 }
 
@@ -388,8 +401,14 @@ int32_t llamad_context_pools(llamad_context *ctx, ggml_threadpool_params *decode
     ctx->pools[0] = pool_new(decode);
     ctx->pools[1] = batch ? pool_new(batch) : nullptr;
     if (!ctx->pools[0] || (batch && !ctx->pools[1])) return -1;
+    ctx->pool_threads[0] = decode->n_threads;
+    ctx->pool_threads[1] = batch ? batch->n_threads : decode->n_threads;
     llama_attach_threadpool(ctx->ctx, ctx->pools[0], ctx->pools[1]);
     return 0;
+}
+
+void llamad_context_threads(llamad_context *ctx, int32_t n_threads, int32_t n_threads_batch) {
+    table_set_threads(ctx, n_threads, n_threads_batch);
 }
 
 int32_t llamad_context_control(llamad_context *ctx, const float *rows, int32_t n_rows, int32_t first, int32_t last) {

@@ -44,6 +44,8 @@ int32_t llamad_context_rebuild(llamad_context *ctx); /* 0; or an error: no conte
  * ggml reads beyond the end of a smaller pool. Returns 0 or -1. */
 int32_t llamad_context_pools(llamad_context *ctx, struct ggml_threadpool_params *decode,
                              struct ggml_threadpool_params *batch);
+/* Does what set_threads of the table does. */
+void llamad_context_threads(llamad_context *ctx, int32_t n_threads, int32_t n_threads_batch);
 /* Sets a control vector: a row of n_embd floats for each layer from the second on, which is added to the layers from
  * `first` to `last`. A rebuilt context keeps it. Returns 0 or an error. */
 int32_t llamad_context_control(llamad_context *ctx, const float *rows, int32_t n_rows, int32_t first, int32_t last);

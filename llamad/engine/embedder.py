@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from llamad.protocol import blobs
-from llamad.protocol.control_messages import Embed, Embedded, MediaRun
+from llamad.protocol.control_messages import Embed, Embedded, MediaRun, Share
 
 log = logging.getLogger("llamad.engine")
 
@@ -29,6 +29,8 @@ class Computer(Protocol):
     def compute(self, memory: memoryview, lengths: list[int]) -> int: ...
 
     def compute_mixed(self, memory: memoryview, n_tokens: int, runs: list[MediaRun]) -> int: ...
+
+    def set_threads(self, n_threads: int, n_threads_batch: int) -> None: ...
 
 
 class Embedder:
@@ -45,19 +47,22 @@ class Embedder:
         self._arena = arena
         self._reply = reply
         self._begin = begin
-        self._batches: queue.SimpleQueue[Embed] = queue.SimpleQueue()
+        self._messages: queue.SimpleQueue[Embed | Share] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="llamad-embedder", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
-    def add(self, batch: Embed) -> None:
-        self._batches.put(batch)
+    def add(self, message: Embed | Share) -> None:
+        self._messages.put(message)
 
     def _run(self) -> None:
         self._begin()
         while True:
-            batch = self._batches.get()
+            batch = self._messages.get()
+            if isinstance(batch, Share):
+                self._computer.set_threads(batch.n_threads, batch.n_threads_batch)
+                continue
             t_start = time.monotonic()
             code = self._compute(batch)
             if code != 0:

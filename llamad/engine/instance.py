@@ -34,7 +34,7 @@ from llamad.protocol.channel import Descriptors
 from llamad.protocol.errors import FileRefused, LoadError
 
 if TYPE_CHECKING:
-    from llamad.engine.fit.plan import Plan
+    from llamad.engine.fit.planned import Plan
     from llamad.flags.settings import ModelSettings
 
 log = logging.getLogger("llamad.engine")
@@ -42,12 +42,14 @@ log = logging.getLogger("llamad.engine")
 
 def _fitted(settings: ModelSettings, n_threads: int, kept: bytes, budget: messages.Budget | None) -> Plan:
     """Return the plan with which the model fits. Raises LoadError."""
-    from llamad.engine.fit import plan as fit  # rarely needed
+    # These modules are rarely needed.
+    from llamad.engine.fit import plan as fit
+    from llamad.engine.fit.planned import Kept, summary
 
-    plan = fit.plan(settings, n_threads, msgspec.json.decode(kept, type=fit.Kept) if kept else None, budget)
+    plan = fit.plan(settings, n_threads, msgspec.json.decode(kept, type=Kept) if kept else None, budget)
     for warning in plan.warnings:
         log.warning("%s", warning)
-    if line := fit.summary(plan):
+    if line := summary(plan):
         log.info("%s", line)
     return plan
 
@@ -300,6 +302,6 @@ class Instance:
             p_min=settings.spec_draft_p_min,
             has_device=self.loaded.has_device,
         )
-        core.draft_model(model)
+        core.draft_model(model, shares_threads=not settings.n_threads_draft)
         if settings.warmup and (code := model.warm_up(max(0, self.loaded.info.bos))) != 0:
             raise LoadError(f"the draft model was loaded but cannot decode (llama.cpp returned {code})")

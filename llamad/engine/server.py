@@ -82,6 +82,8 @@ class Server:
         self.embedder: Embedder | None = None
         self.run: queue.SimpleQueue[messages.Run] = queue.SimpleQueue()
         self.may_proceed = threading.Event()
+        self._share = messages.Share()
+        self._serves = False
 
     def send(self, message: messages.Message) -> None:
         with self._sending:
@@ -149,6 +151,10 @@ class Server:
             self.run.put(message)
         elif isinstance(message, messages.Proceed):
             self.may_proceed.set()
+        elif isinstance(message, messages.Share):
+            self._share = _merged(self._share, message)
+            if self._serves:
+                self.apply_share()
         elif isinstance(message, messages.Compile):
             self._compiling.submit(self._or_end, partial(self._attempt, self._compile, message))
         elif isinstance(message, messages.Lend):
@@ -167,6 +173,15 @@ class Server:
         else:
             raise RuntimeError("nothing handles this message")
 
+    def apply_share(self) -> None:
+        """Let the engine use its share from now on. Until this is called for the first time, shares are only noted."""
+        self._serves = True
+        share = self._share
+        if self.instance is not None and self.instance.core is not None:
+            self.instance.core.share(share.n_threads, share.n_threads_batch, share.cache_ram_bytes)
+        if self.embedder is not None:
+            self.embedder.add(share)
+
     def _compile(self, request: messages.Compile) -> None:
         assert self.instance is not None
         self.send(self.instance.compile(request))
@@ -174,6 +189,15 @@ class Server:
     def _open_adapter(self, request: messages.OpenAdapter) -> None:
         assert self.instance is not None
         self.send(self.instance.open_adapter(request))
+
+
+def _merged(last: messages.Share, new: messages.Share) -> messages.Share:
+    """Return the last share with the changes of a new one."""
+    return messages.Share(
+        new.n_threads or last.n_threads,
+        new.n_threads_batch or last.n_threads_batch,
+        new.cache_ram_bytes or last.cache_ram_bytes,
+    )
 
 
 def end(status: int) -> NoReturn:
@@ -238,6 +262,7 @@ def _serve(server: Server, settings: ModelSettings, start: messages.Start) -> in
             lambda: bind_caller(pools.batch if pools else None),
         )
         server.embedder.start()
+    server.apply_share()
     if instance.core is None:
         server.send(ready)
         threading.Event().wait()

@@ -15,7 +15,8 @@ import msgspec
 from llamad._llama import ffi, lib
 from llamad.engine.drafts.lookup_files import open_dynamic, open_static
 from llamad.engine.fit.measure import Device
-from llamad.engine.fit.plan import Plan, Planner, UnfitLoadError, summary
+from llamad.engine.fit.plan import Planner, UnfitLoadError
+from llamad.engine.fit.planned import Plan, summary
 from llamad.engine.fit.usage import Usage
 from llamad.engine.loading import memory
 from llamad.engine.loading.draft import vet_draft

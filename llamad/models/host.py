@@ -39,6 +39,7 @@ from llamad.protocol.control_messages import (
     Progress,
     Ready,
     Run,
+    Share,
     Terminated,
 )
 from llamad.protocol.errors import LoadError
@@ -418,6 +419,12 @@ class Host(Connections):
         if self.engine is not None:
             for user in self.users:
                 await user.engine_ready(self.engine)
+
+    def share(self, n_threads: int = 0, n_threads_batch: int = 0, cache_ram_bytes: int = 0) -> None:
+        """Set the part of the machine that the engine uses, if there is one; 0 changes nothing. Each new engine must be
+        told again."""
+        if self._process is not None and self._process.control is not None:
+            self._process.control.send(Share(n_threads, n_threads_batch, cache_ram_bytes))
 
     def _import_numpy(self) -> asyncio.Future[object]:
         """Import NumPy in a thread if embeddings are enabled, because on the event loop it would delay the first

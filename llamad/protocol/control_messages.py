@@ -56,6 +56,15 @@ class Run(Message, frozen=True):
     markers: list[str]  # texts of the special tokens that Task.markers adds to the text
 
 
+class Share(Message, frozen=True):
+    """The part of the machine that this engine should use from now on: CPU threads, for steps of one token and for all
+    others, and the memory for prompts (--cache-ram). 0: no change. The engine's other threads stay."""
+
+    n_threads: int = 0
+    n_threads_batch: int = 0
+    cache_ram_bytes: int = 0
+
+
 class Compile(Message, frozen=True):
     """Compile a grammar. The engine answers with Compiled or Refused."""
 
@@ -228,7 +237,17 @@ class Failed(Message, frozen=True):
 
 
 FromFront: TypeAlias = (
-    Start | Proceed | Run | Compile | DropGrammar | Lend | GiveBack | Embed | OpenAdapter | CloseAdapter
+    Start
+    | Proceed
+    | Run
+    | Share
+    | Compile
+    | DropGrammar
+    | Lend
+    | GiveBack
+    | Embed
+    | OpenAdapter
+    | CloseAdapter
 )
 Question: TypeAlias = Compile | Lend | Embed | OpenAdapter
 Reply: TypeAlias = Compiled | Refused | Lent | Embedded | AdapterOpened | AdapterRefused | Failed

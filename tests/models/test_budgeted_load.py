@@ -36,6 +36,11 @@ def mapped(pid: int) -> bool:
     return model_path() in Path(f"/proc/{pid}/maps").read_text()
 
 
+def cpus_of(pid: int) -> set[str]:
+    texts = [(task / "status").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
+    return {line for text in texts for line in text.splitlines() if line.startswith("Cpus_allowed_list")}
+
+
 class Reservation:
     """Lets an engine proceed when the test says so."""
 
@@ -85,6 +90,9 @@ def test_the_engine_opens_no_weights_before_it_may(flags):
         while host.state is not State.READY:
             await asyncio.sleep(0.01)
         assert mapped(pid) or "--no-mmap" in flags
+        assert cpus_of(pid) == cpus_of(
+            os.getpid()
+        )  # no thread is bound, so that engines do not meet on one CPU
         assert set(host.measured) == {"host"}
         assert is_near(reservation.need["host"], host.measured["host"])
         # What the system says. Pages of the file that were repacked are mapped but not needed.

@@ -101,6 +101,7 @@ cdef extern from "llama/function_table.h" nogil:
         int32_t (*rebuild)(void *ctx) noexcept nogil
         int32_t (*set_adapters)(void *ctx, const llamad_adapter_use *uses, int32_t n) noexcept nogil
         void (*close_adapter)(void *ctx, int32_t id) noexcept nogil
+        void (*set_threads)(void *ctx, int32_t n_threads, int32_t n_threads_batch) noexcept nogil
         int32_t (*seq_rm)(void *ctx, int32_t seq, int32_t p0, int32_t p1) noexcept nogil
         int32_t (*seq_add)(void *ctx, int32_t seq, int32_t p0, int32_t p1, int32_t delta) noexcept nogil
         int32_t (*seq_div)(void *ctx, int32_t seq, int32_t p0, int32_t p1, int32_t divisor) noexcept nogil

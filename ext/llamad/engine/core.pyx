@@ -20,6 +20,7 @@ from llamad.engine.kv.slots cimport (
     SLOT_IDLE, Slot, Slots, slots_check_integrity, slots_free, slots_init, slots_init_checkpoints,
 )
 from llamad.engine.loop cimport engine_run
+from llamad.engine.shares cimport shares_set
 from llamad.engine.state.engine_state cimport State
 from llamad.base.system cimport now_us
 from llamad.protocol.channel cimport Link
@@ -193,6 +194,11 @@ cdef class Core:
             engine_run(state)
         return state.is_lost == 0
 
+    def share(self, n_threads: int, n_threads_batch: int, cache_bytes: int) -> None:
+        """Set the share of CPU threads, and of the bytes for prompts in host memory; 0 changes nothing. Any thread. The
+        engine thread applies it before its next step."""
+        shares_set(&self.state, n_threads, n_threads_batch, cache_bytes)
+
     def n_idle(self) -> int:
         """Return the number of idle slots now; the board has the number of the last turn."""
         cdef int32_t i, n = 0
@@ -219,9 +225,11 @@ cdef class Core:
             state.drafts.arg = drafter.arg
         return True
 
-    def draft_model(self, model: DraftModel) -> None:
-        """Let a draft model guess tokens, too, where the drafter has no better guess. Call after draft_with()."""
+    def draft_model(self, model: DraftModel, shares_threads: bool = True) -> None:
+        """Let a draft model guess tokens, too, where the drafter has no better guess. It gets the threads of share(), if
+        it shares_threads. Call after draft_with()."""
         self.model = model
+        model.drafts.shares_threads = shares_threads
         model.drafts.table = self.state.table
         self.state.drafts.model = &model.drafts
         widths_lend(&self.state.drafts.widths)

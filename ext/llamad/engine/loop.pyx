@@ -29,6 +29,7 @@ from llamad.engine.scheduler.batch cimport batch_fill, batch_learn, batch_part
 from llamad.engine.scheduler.fillers cimport fillers_remove
 from llamad.engine.scheduler.padding cimport padding_remove
 from llamad.engine.scheduler.plan cimport Plan
+from llamad.engine.shares cimport shares_run
 from llamad.engine.slot_actions cimport actions_add, actions_drop, actions_drop_all, actions_run
 from llamad.engine.state.engine_state cimport State
 from llamad.engine.suspension cimport suspension_run
@@ -309,7 +310,8 @@ cdef void engine_run(State *state) noexcept nogil:
         now = now_us()
         admission_expire(state, now)
         draft_step_take_deferred(state, now)
-        n_put_off = actions_run(state)
+        n_put_off = shares_run(state)
+        n_put_off += actions_run(state)
         suspension_run(state)
         admission_run(state, 1)
         prompt_ends_run(state)

@@ -57,36 +57,52 @@ class Available(msgspec.Struct, frozen=True):
 
 def available(budget: Budget, devices: list[Device], margins: list[int]) -> Available:
     """Return what a budget offers to a model, whatever else is loaded now."""
-    capacity = {one.name: device_capacity(one, budget, margins[i]) for i, one in enumerate(devices)}
-    capacity[HOST] = _host_capacity(budget, margins[0])
+    whole = {one.name: _device_bytes(one, budget, margins[i]) for i, one in enumerate(devices)}
+    whole[HOST] = _host_bytes(budget, margins[0])
+    capacity = {name: _limited(n, budget) for name, n in whole.items()}
     offers = {name: n - budget.pinned.get(name, 0) for name, n in capacity.items()}
     host = offers.pop(HOST) - PROCESS_BYTES
-    # A limit that the user set need not keep memory free in addition.
-    limits = list(capacity.values())[: len(margins)]
-    kept_free = [0 if n == budget.bytes_max else one for n, one in zip(limits, margins, strict=True)]
-    return Available(tuple(n - CONTEXT_BYTES for n in offers.values()), host, tuple(kept_free), capacity)
+    # What is beyond a limit of the user's stays free anyway.
+    kept_free = tuple(
+        max(0, margin - (whole[name] - capacity[name]))
+        for name, margin in zip(capacity, margins, strict=False)
+    )
+    return Available(tuple(n - CONTEXT_BYTES for n in offers.values()), host, kept_free, capacity)
 
 
-def device_capacity(device: Device, budget: Budget, margin: int) -> int:
-    """Return the bytes of a device that all models of the daemon together may take, those of the margin included."""
-    ours, known = budget.ours.get(device.name, 0), budget.capacity.get(device.name)
+def device_capacity(device: Device, budget: Budget) -> int:
+    """Return the bytes of a device that all models of the daemon together may take."""
+    return _limited(_device_bytes(device, budget, 0), budget)
+
+
+def _limited(n: int, budget: Budget) -> int:
+    return min(n, budget.bytes_max) if budget.bytes_max else n
+
+
+def _known(name: str, budget: Budget) -> int | None:
+    """Return the capacity that was known before, unless it was only the user's limit."""
+    known = budget.capacity.get(name)
+    return known if known != budget.bytes_max else None
+
+
+def _device_bytes(device: Device, budget: Budget, margin: int) -> int:
+    ours, known = budget.ours.get(device.name, 0), _known(device.name, budget)
     seen = device.free + CONTEXT_BYTES + ours  # this process has its context already
     if device.total:
         seen = min(seen, device.total)
     if known is not None and ours and seen > known:
         return known  # an engine that is loading counts twice: it has reserved memory that is still free
-    return _settled(seen, known, budget, margin)
+    return _settled(seen, known, margin)
 
 
-def _host_capacity(budget: Budget, margin: int) -> int:
+def _host_bytes(budget: Budget, margin: int) -> int:
     seen = memory.host_free(with_files=True) + daemon_memory.private_bytes()
-    return _settled(seen, budget.capacity.get(HOST), budget, margin)
+    return _settled(seen, _known(HOST, budget), margin)
 
 
-def _settled(seen: int, known: int | None, budget: Budget, margin: int) -> int:
-    """Return the capacity that was known before, unless it has changed by more than the margin can bear."""
-    n = seen if known is None or abs(seen - known) > margin * MARGIN_PART else known
-    return min(n, budget.bytes_max) if budget.bytes_max else n
+def _settled(seen: int, known: int | None, margin: int) -> int:
+    """Return what was known before, unless it has changed by more than the margin can bear."""
+    return seen if known is None or abs(seen - known) > margin * MARGIN_PART else known
 
 
 def wait(usage: Usage, is_mapped: bool, sleep: Callable[[float], None] = time.sleep) -> None:
@@ -105,7 +121,7 @@ def wait(usage: Usage, is_mapped: bool, sleep: Callable[[float], None] = time.sl
         if needed - max(needed * EXACT_PART, EXACT_BYTES) > free:
             raise MemoryShort(
                 f"the model takes {needed / MIB:.0f} MiB of {name}, and {free / MIB:.0f} MiB are free there: another"
-                " program holds memory that this daemon's models gave back, or took it first"
+                " program has taken memory that this daemon counted on; end it, or lower -c or --models-memory-max"
             )
 
 

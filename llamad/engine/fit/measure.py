@@ -63,16 +63,31 @@ def _name(device: Any) -> str:
     return str(ffi.string(lib.ggml_backend_dev_name(device)).decode(errors="replace"))
 
 
+def _description(device: Any) -> str:
+    return str(ffi.string(lib.ggml_backend_dev_description(device)).decode(errors="replace"))
+
+
 def _described(device: Any) -> Device:
     free, total = ffi.new("size_t *"), ffi.new("size_t *")
     lib.ggml_backend_dev_memory(device, free, total)
-    text = ffi.string(lib.ggml_backend_dev_description(device)).decode(errors="replace")
-    return Device(_name(device), text, free[0], total[0])
+    return Device(_name(device), _description(device), free[0], total[0])
 
 
 def described(name: str) -> Device:
     """Return the device with this name, which llama.cpp must have."""
     return _described(lib.ggml_backend_dev_by_name(name.encode()))
+
+
+def all_devices() -> list[Device]:
+    """Return all devices of this machine and of its RPC workers, without the CPU. Their memory is not read: that would
+    open every GPU."""
+    devices = [lib.ggml_backend_dev_get(i) for i in range(lib.ggml_backend_dev_count())]
+    cpu = lib.GGML_BACKEND_DEVICE_TYPE_CPU
+    return [
+        Device(_name(one), _description(one), 0, 0)
+        for one in devices
+        if lib.ggml_backend_dev_type(one) != cpu
+    ]
 
 
 def _read(uses: Any, n: int, kind: str = "") -> Usage:

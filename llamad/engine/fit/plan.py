@@ -17,11 +17,11 @@ from llamad.engine.fit import budget as budgets
 from llamad.engine.fit import store
 from llamad.engine.fit.bound import margins_of, surely_fits
 from llamad.engine.fit.budget import Available
-from llamad.engine.fit.measure import Device, Measurer, Shape, described
-from llamad.engine.fit.search import Choice, ExpertTensors, Freedom, Machine, Need, UnfitError, fit
+from llamad.engine.fit.measure import Measurer, all_devices, described
+from llamad.engine.fit.planned import Kept, Plan, gib, shown, with_choice
+from llamad.engine.fit.search import Choice, Freedom, Machine, Need, UnfitError, fit
 from llamad.engine.fit.usage import Usage
 from llamad.engine.loading import memory
-from llamad.flags.types.values import Placement
 from llamad.protocol.control_messages import Budget
 from llamad.protocol.errors import MemoryShort
 
@@ -33,67 +33,10 @@ if TYPE_CHECKING:
 MARGIN_KEPT = 0.5
 CACHE_PARTS = 8
 SPLIT_PARTS = 64  # a split by the devices' sizes is rounded to such parts, so that it stays the same
-# Patterns of the tensors of a layer that go to RAM.
-PATTERNS: dict[ExpertTensors, str] = {
-    "experts": r"ffn_(up|down|gate_up|gate)_(ch|)exps",
-    "gate and down": r"ffn_(gate|gate_up|down).*",
-    "down": r"ffn_down.*",
-}
 
 
 class UnfitLoadError(MemoryShort):
     """The model does not fit into this machine's memory with these flags."""
-
-
-class Kept(msgspec.Struct, frozen=True):
-    """The choice of an engine, for the next engine of the same daemon. `key` tells which load it is of, and `share` for
-    which share of the memory it was made ("": for all that was free)."""
-
-    key: str
-    choice: Choice
-    share: str = ""
-
-
-class Plan(msgspec.Struct, frozen=True):
-    """The settings of the load. If `usage` is None, they are those of the flags and certainly fit."""
-
-    settings: ModelSettings
-    usage: Usage | None = None
-    devices: list[Device] = []
-    choice: Choice = Choice()
-    shape: Shape | None = None
-    warnings: tuple[str, ...] = ()
-    kept: Kept | None = None
-    available: Available | None = None  # what the budget offers; None without one
-
-    @property
-    def is_changed(self) -> bool:
-        return self.choice != Choice()
-
-    def need(self, usage: Usage) -> dict[str, int]:
-        """Return the bytes by device of what such a load takes, or nothing without a budget."""
-        is_mapped = memory.is_mapped(self.settings)
-        return self.available.need(usage, is_mapped) if self.available is not None else {}
-
-
-def with_choice(settings: ModelSettings, choice: Choice, n_layers: int) -> ModelSettings:
-    """Return the settings with the choice applied."""
-    changes: dict[str, object] = {"n_ctx": choice.n_ctx or settings.n_ctx}
-    if choice.shares:
-        changes["n_gpu_layers"] = choice.n_layers
-        if len(choice.shares) > 1 and choice.n_layers:
-            changes["tensor_split"] = tuple(float(share.n_layers) for share in choice.shares)
-        layer = n_layers + 1 - choice.n_layers
-        patterns = []
-        for device, share in enumerate(choice.shares):
-            has_output = device == len(choice.shares) - 1  # the output comes after all layers
-            layer += share.n_layers - share.n_part - has_output
-            for i in range(share.n_part):
-                tensors: ExpertTensors = share.part if i == 0 else "experts"
-                patterns.append(Placement(rf"blk\.{layer + i}\.{PATTERNS[tensors]}", "CPU"))
-            layer += share.n_part
-        changes["override_tensor"] = tuple(patterns)
-    return msgspec.structs.replace(settings, **changes)
 
 
 class Planner:
@@ -120,6 +63,7 @@ class Planner:
         self._budget = budget
         # Which part of which room, as the key of what is stored; "" without a budget.
         self._share = f"{budget.share:g} {budget.spare}" if budget is not None else ""
+        self._measurer: Measurer | None = None  # opened when something must be measured
         self._part = 1.0  # the part of the room that the model may take
         self._host_free = memory.host_free() if host_free is None else host_free
 
@@ -136,18 +80,38 @@ class Planner:
         settings = self._settings
         if not self._always and surely_fits(settings):
             return Plan(settings)
-        self._measurer = Measurer(settings, self._n_threads)
         try:
-            self._devices = self._measurer.devices()
-            self._shape = self._measurer.shape()
-            self._store = store.Store(settings, self._devices, self._folder)
+            self._recall()
             self._available = self._measure_available()
             self._last_choice = self._store.known.last(self._share)
             plan = self._planned()
             self._store.save()
             return plan
         finally:
-            self._measurer.close()
+            if self._measurer is not None:
+                self._measurer.close()
+
+    def _opened(self) -> Measurer:
+        if self._measurer is None:
+            self._measurer = Measurer(self._settings, self._n_threads)
+        return self._measurer
+
+    def _recall(self) -> None:
+        """Find the model's devices and its shape. A plan for a budget takes them from an earlier one, because a model
+        that is loaded again and again should not be opened twice each time."""
+        settings = self._settings
+        if self._budget is None:
+            self._devices, self._shape = self._opened().devices(), self._opened().shape()
+            self._store = store.Store(settings, self._devices, self._folder)
+            return
+        self._store = store.Store(settings, all_devices(), self._folder)
+        known = self._store.known
+        if known.shape is None:
+            self._devices, known.shape = self._opened().devices(), self._opened().shape()
+            known.devices = [device.name for device in self._devices]
+        else:
+            self._devices = [described(name) for name in known.devices]
+        self._shape = known.shape
 
     def _measure_available(self) -> Available:
         margins = margins_of(self._settings, len(self._devices))
@@ -163,7 +127,7 @@ class Planner:
         key = msgspec.json.encode([choice, chosen.n_ubatch, chosen.inputs_on_device, *split]).decode()
         known = self._store.known.usages
         if key not in known:
-            known[key] = self._measurer.usage(chosen)
+            known[key] = self._opened().usage(chosen)
         return known[key]
 
     def _with_choice(self, settings: ModelSettings, choice: Choice) -> ModelSettings:
@@ -279,7 +243,7 @@ class Planner:
         capacity = dict(self._available.capacity)
         for name in usage.devices:
             if name not in capacity:
-                capacity[name] = budgets.device_capacity(described(name), self._budget, 0)
+                capacity[name] = budgets.device_capacity(described(name), self._budget)
         return msgspec.structs.replace(self._available, capacity=capacity)
 
     def _roomy(self) -> Plan | None:
@@ -328,9 +292,9 @@ class Planner:
         usage, host = self._usage(lean, choice), self._available.host
         for device, free in zip(self._devices, self._available.devices, strict=True):
             if usage.devices[device.name].total > free:
-                raise UnfitLoadError(self._refusal(usage, device.name, free, choice))
+                raise self._refusal(usage, device.name, free, choice)
         if usage.held(memory.is_mapped(self._settings)) > host:
-            raise UnfitLoadError(self._refusal(usage, "this machine", host, choice))
+            raise self._refusal(usage, "this machine", host, choice)
         if self._devices or usage.host.total <= host:
             return ("the model fits, but leaves less memory free than --fit-target requests",)
         return (
@@ -338,48 +302,14 @@ class Planner:
             " read from the file again and again, which is slow",
         )
 
-    def _refusal(self, usage: Usage, place: str, free: int, choice: Choice) -> str:
-        use = usage.devices.get(place, usage.host)
-        kinds = {"weights": use.weights, "KV cache": use.cache, "compute buffers": use.compute}
-        kinds |= {"projector": use.projector, "adapters": use.adapters, "draft model": use.draft}
-        parts = ", ".join(f"{name} {gib(n)}" for name, n in kinds.items() if n)
+    def _refusal(self, usage: Usage, place: str, free: int, choice: Choice) -> UnfitLoadError:
         n_ctx = choice.n_ctx or self._settings.n_ctx or self._shape.n_ctx_train
-        layers = " or -ngl" if self._devices else ""
         left = f"{gib(max(0, free))} are {'free' if self._budget is None else 'left for it'}"
-        return (
-            f"the model with a context of {n_ctx} tokens takes {gib(use.total)} of {place} ({parts}), where"
-            f" {left}; lower -c{layers}, store the cache smaller with -ctk q8_0 -ctv q8_0, or take a"
-            " smaller model"
+        layers = " or -ngl" if self._devices else ""
+        return UnfitLoadError(
+            f"the model with a context of {n_ctx} tokens takes {shown(usage, place)}, where {left}; lower -c{layers},"
+            " store the cache smaller with -ctk q8_0 -ctv q8_0, or take a smaller model"
         )
-
-
-def gib(n: int) -> str:
-    return f"{n / (1 << 30):.2f} GiB"
-
-
-def summary(plan: Plan) -> str:
-    """Return one line that says what was chosen and why, or "" if nothing was."""
-    if not plan.is_changed or plan.usage is None or plan.shape is None:
-        return ""
-    choice, shape = plan.choice, plan.shape
-    chosen = []
-    if choice.n_ctx:
-        chosen.append(f"a context of {choice.n_ctx} tokens (the model has {shape.n_ctx_train})")
-    if choice.shares:
-        names = " and ".join(
-            f"{share.n_layers} on {device.name}"
-            for share, device in zip(choice.shares, plan.devices, strict=True)
-        )
-        experts = f", the experts of {choice.n_part} of them in RAM" if choice.n_part else ""
-        chosen.append(f"{names} of {shape.n_layers + 1} layers{experts}")
-    free = plan.available.devices if plan.available is not None else [one.free for one in plan.devices]
-    uses = [
-        f"{gib(plan.usage.devices[one.name].total)} of {gib(n)} on {one.name}"
-        for one, n in zip(plan.devices, free, strict=True)
-    ]
-    host = plan.usage.host
-    uses.append(f"{gib(host.total)} of RAM")
-    return f"fit: {' and '.join(chosen)}, which takes {', '.join(uses)}; -c, -ngl or --fit off override it"
 
 
 def plan(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 import llamad
-from llamad.engine.fit.measure import PLACEMENT, Device
+from llamad.engine.fit.measure import PLACEMENT, Device, Shape
 from llamad.engine.fit.search import Choice
 from llamad.engine.fit.usage import Usage
 from llamad.engine.loading.gguf_rules import parts_of
@@ -66,6 +66,9 @@ class Known(msgspec.Struct):
     """What is known about one model on this machine."""
 
     usages: dict[str, Usage] = {}  # by the choice as JSON
+    # The model's shape, and the names of its devices; None: no model of several was planned yet.
+    shape: Shape | None = None
+    devices: list[str] = []
     choices: dict[str, Last] = {}  # by the model's share of the memory; "" if the daemon has no other model
 
     def last(self, share: str) -> Last:

@@ -151,6 +151,10 @@ class Vectors:
         uses = ffi.new("llamad_adapter_use[]", list(adapters))
         return int(lib.llamad_embed_with(self.context, uses, len(adapters)))
 
+    def set_threads(self, n_threads: int, n_threads_batch: int) -> None:
+        """Set the threads for texts of one token, and for all others; 0 changes nothing."""
+        lib.llamad_context_threads(self.context, n_threads, n_threads_batch)
+
     def compute(self, memory: memoryview, lengths: list[int]) -> int:
         """Compute the embeddings of each text: one, or one per token without pooling. The memory has the token ids
         (int32) of all texts in a row; the embeddings (float) are written after them. Releases the GIL. Return

@@ -18,6 +18,7 @@ class Fake:
     n_copies: int
     n_adapter_changes: int
     n_adapters_closed: int
+    threads: tuple[int, int]
     def __init__(
         self,
         *,

@@ -7,11 +7,12 @@ from itertools import permutations
 from pathlib import Path
 
 import pytest
-from support.paper_devices import GIB, MIB, on_paper
+from support.paper_devices import GIB, MIB, Paper, on_paper
 
 from llamad.engine.fit import budget as budgets
 from llamad.engine.fit import plan as fit
-from llamad.engine.fit.plan import Plan, Planner, UnfitLoadError
+from llamad.engine.fit.plan import Planner, UnfitLoadError
+from llamad.engine.fit.planned import Plan
 from llamad.engine.fit.usage import Usage, Use
 from llamad.engine.loading import daemon_memory, memory
 from llamad.flags.sources import Sources
@@ -62,7 +63,10 @@ class Daemon:
             total - ours.get(f"GPU{i}", 0) / GIB - CONTEXT - stranger for i, total in enumerate(self._totals)
         )
         experts = values.pop("experts", 0.0)
-        self._monkeypatch.setattr(fit, "Measurer", on_paper(free, self._totals, layer, experts))
+        measurer = on_paper(free, self._totals, layer, experts)
+        self._monkeypatch.setattr(fit, "Measurer", measurer)
+        devices = {one.name: one for one in measurer(None, 1).devices()}
+        self._monkeypatch.setattr(fit, "described", devices.__getitem__)
         budget = Budget(ours=ours, share=share, capacity=self.capacity, **values)
         settings = Sources(["-m", self._path, "-t", "1", *flags], {}).read().settings.model
         return Planner(settings, 1, self._folder, kept=kept, budget=budget).plan()
@@ -113,6 +117,14 @@ def test_the_choice_is_the_same_with_a_stored_one_and_small_changes(daemon, tmp_
     for stranger in (0.0, 0.1, 0.2):
         assert daemon(16.0, folder=tmp_path).plan(layer=0.3, stranger=stranger).settings == settings
     assert first.plan(layer=0.3, stranger=0.3).settings == settings
+
+
+def test_a_model_that_was_planned_before_is_not_opened(daemon, tmp_path, monkeypatch):
+    fleet = daemon(16.0, folder=tmp_path)
+    first = fleet.plan(layer=0.3)
+    monkeypatch.setattr(Paper, "usage", lambda *_: pytest.fail("it was measured again"))
+    monkeypatch.setattr(Paper, "shape", lambda _: pytest.fail("it was opened again"))
+    assert fleet.plan(layer=0.3).settings == first.settings
 
 
 def test_two_models_fit_side_by_side(daemon):
@@ -166,6 +178,14 @@ def test_the_limit_of_the_user_counts_for_all_models(daemon):
     plan = daemon(64.0).plan(layer=0.2, bytes_max=12 * GIB)
     assert plan.available.capacity == {"GPU0": 12 * GIB, "host": 12 * GIB}
     assert 5 * GIB < plan.need(plan.usage)["GPU0"] <= 6 * GIB  # half of the limit: no margin is kept of it
+    near = daemon(12.25).plan(layer=0.2, share=1.0, bytes_max=12 * GIB)  # which leaves a part of the margin
+    assert 10.5 * GIB < near.need(near.usage)["GPU0"] <= 11.25 * GIB
+
+
+def test_the_limit_of_the_user_gives_the_same_choice_on_every_load(daemon):
+    fleet = daemon(16.0)
+    first = fleet.load("a", layer=0.1, bytes_max=12 * GIB)
+    assert fleet.load("b", layer=0.1, bytes_max=12 * GIB).settings == first.settings
 
 
 def test_a_smaller_share_makes_a_new_choice(daemon, tmp_path):

@@ -12,7 +12,8 @@ from support.paper_devices import on_paper
 from llamad.engine.fit import plan as fit
 from llamad.engine.fit.bound import margins_of
 from llamad.engine.fit.measure import Measurer
-from llamad.engine.fit.plan import Kept, Planner, UnfitLoadError, summary, with_choice
+from llamad.engine.fit.plan import Planner, UnfitLoadError
+from llamad.engine.fit.planned import Kept, summary, with_choice
 from llamad.engine.fit.search import Choice, Share
 from llamad.engine.fit.usage import Usage, Use
 from llamad.engine.loading import memory

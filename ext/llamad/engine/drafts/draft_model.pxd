@@ -7,6 +7,7 @@ from llamad.engine.kv.slots cimport Slot, Slots
 ctypedef struct ModelDrafts:
     const llamad_table *table
     void *ctx                # its context: a sequence for each slot
+    int32_t shares_threads   # its threads are those of the served model; else a flag sets them
     int32_t n_slots
     int32_t n_ctx            # tokens of a sequence
     int32_t n_vocab          # tokens below this are the same in both models

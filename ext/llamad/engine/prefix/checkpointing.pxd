@@ -7,4 +7,5 @@ from llamad.engine.state.engine_state cimport State
 
 cdef void checkpointing_plan(State *state, Slot *slot, const Task *task, int32_t n_seen) noexcept nogil
 cdef void checkpointing_run(State *state) noexcept nogil
+cdef int checkpointing_trim(State *state) noexcept nogil
 cdef void checkpointing_add(State *state, Slot *slot) noexcept nogil

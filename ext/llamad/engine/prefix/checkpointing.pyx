@@ -13,7 +13,7 @@ from llamad.engine.costs.scheduler cimport (
     CHECKPOINT_CUT_MIN, CHECKPOINT_MESSAGE_MAX, CHECKPOINT_OPENING_MAX, CHECKPOINT_TAIL, CHECKPOINT_TOKENS_MIN, GRAPH_US,
     STATES_US_MAX,
 )
-from llamad.engine.kv.checkpoints cimport CheckpointList, checkpoint_make, list_drop, list_thin
+from llamad.engine.kv.checkpoints cimport CheckpointList, Checkpoints, checkpoint_make, list_drop, list_thin
 from llamad.engine.kv.host_cache cimport cache_drop_checkpoints, cache_drop_oldest
 from llamad.engine.kv.slots cimport SLOT_PREFILLING, STOPS_MAX, Slot, slot_is_pending
 from llamad.engine.kv.task_queue cimport Task
@@ -115,6 +115,17 @@ cdef int _make_room(State *state, size_t n) noexcept nogil:
         if not cache_drop_oldest(&state.cache):
             return 0
     return 1
+
+
+cdef int checkpointing_trim(State *state) noexcept nogil:
+    """Drop one checkpoint or one prompt cache entry, if they take more memory than they may now. Return whether there
+    was one."""
+    cdef Checkpoints *all = &state.slots.checkpoints
+    if all.n_bytes > all.bytes_max:
+        return cache_drop_checkpoints(&state.cache) or _drop_oldest(state)
+    if state.cache.n_entries and state.cache.n_bytes + all.n_bytes > state.cache.bytes_max:
+        return cache_drop_oldest(&state.cache)
+    return 0
 
 
 # --- making -----------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 # The engine's whole state in one struct. The step loop (loop.pyx) owns it while the engine thread runs; core.pyx makes
 # it available to Python.
-from libc.stdint cimport int32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from llamad.engine.drafts.drafts cimport Drafts
 from llamad.engine.kv.host_cache cimport Cache
@@ -28,6 +28,14 @@ ctypedef struct PromptEnd:
     float *row
     PromptEnd *next
 
+# The share of the machine that the front has given to this engine, if it has changed; 0: it has not. The control thread
+# writes it, the engine thread takes it (shares.pyx).
+ctypedef struct Share:
+    int32_t is_new
+    int32_t n_threads
+    int32_t n_threads_batch
+    int64_t cache_bytes
+
 ctypedef struct State:
     const llamad_table *table
     void *ctx
@@ -46,6 +54,8 @@ ctypedef struct State:
     Plan plan
     Drafts drafts
     Channel *channel           # the connection to the front
+    Share share
+    int32_t is_trimming        # the prompt cache has more than its share
     int32_t awaited_row        # the front is woken when this row or a later one arrives, counted from 1; 0: off
     SamplerPool *sampler_pool
     GrammarPool *grammar_pool

@@ -61,6 +61,12 @@ cdef void _close_adapter(void *ctx, int32_t id) noexcept nogil:
     (<FakeModel *>ctx).n_closed += 1
 
 
+cdef void _set_threads(void *ctx, int32_t n_threads, int32_t n_threads_batch) noexcept nogil:
+    cdef FakeModel *model = <FakeModel *>ctx
+    model.n_threads = n_threads or model.n_threads
+    model.n_threads_batch = n_threads_batch or model.n_threads_batch
+
+
 cdef int32_t _lock_pages(void *ctx, uint8_t *data, size_t n) noexcept nogil:
     (<FakeModel *>ctx).n_locked += 1
     return 1
@@ -80,6 +86,7 @@ _table.rows = fake_rows
 _table.rebuild = _rebuild
 _table.set_adapters = _set_adapters
 _table.close_adapter = _close_adapter
+_table.set_threads = _set_threads
 _table.seq_rm = fake_seq_rm
 _table.seq_add = fake_seq_add
 _table.seq_div = fake_seq_div
@@ -408,6 +415,10 @@ cdef class Fake:
     @property
     def n_adapter_changes(self) -> int:
         return self.model.n_changes
+
+    @property
+    def threads(self) -> tuple[int, int]:
+        return self.model.n_threads, self.model.n_threads_batch
 
     @property
     def n_adapters_closed(self) -> int:

@@ -59,6 +59,8 @@ ctypedef struct FakeModel:
     uint64_t n_silent        # decodes without any output
     uint64_t n_rebuilds
     uint64_t n_closed          # adapters that were closed
+    int32_t n_threads          # as set_threads() set them; 0: it was not called
+    int32_t n_threads_batch
     uint64_t n_copies
     uint64_t n_tokens_decoded
     int32_t n_held_max         # the most tokens of all sequences after a decode
