@@ -33,6 +33,7 @@ from llamad.models.engine_process import EngineProcess
 from llamad.models.fleet.effects import Limits as SchedulerLimits
 from llamad.models.fleet.fleet import Fleet
 from llamad.models.fleet.scheduler import Scheduler
+from llamad.models.fleet.shares import Shares
 from llamad.models.host import Host
 from llamad.models.spare_engine import SpareEngine
 from llamad.reload import Reload
@@ -130,7 +131,8 @@ class Daemon:
         )
         if engine is not None:
             self.spare.give(engine)
-        fleet = Fleet(Scheduler(limits, memory_max), memory_max)
+        shares = Shares(parsed.settings.model.cache_ram)
+        fleet = Fleet(Scheduler(limits, memory_max), shares, memory_max)
         return ManyModels(self.service, parsed, fleet, self.spare)
 
     @property

@@ -16,7 +16,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from llamad.api.request.errors import ApiError
 from llamad.api.service.auth import check_sharing, read_keys
+from llamad.api.service.many_models import ManyModels
 from llamad.api.service.model_table import ModelTable
 from llamad.flags.settings import Settings, divided
 from llamad.flags.sources import Sources
@@ -116,6 +118,8 @@ class Reload:
             await self._attempt("api-keys", self._reload_keys(new))
         if "certificate" in items:
             await self._attempt("certificate", self._reload_certificate(new))
+        if "models" in items:
+            await self._attempt("models", self._reload_models())
         self._apply_limits(new)
         self._warn_of_others(new)
         if "log-file" in items:
@@ -132,6 +136,7 @@ class Reload:
             "env-file": settings.daemon.env_file is not None and self._sources is not None,
             "api-keys": bool(self._service.keys or settings.daemon.api_keys or settings.daemon.api_key_file),
             "certificate": self._tls is not None,
+            "models": self._models.is_router,
             "log-file": self._applied.daemon.log_file is not None and self._applied.daemon.log_enabled,
         }
         return [name for name, is_there in items.items() if is_there]
@@ -182,6 +187,14 @@ class Reload:
         if added or removed:
             log.info("API keys: %d added, %d removed, %d in all", added, removed, len(keys.names))
 
+    async def _reload_models(self) -> None:
+        """Read the list of models again."""
+        assert isinstance(self._models, ManyModels)
+        try:
+            await self._models.reload(self._sources.parsed if self._sources is not None else None)
+        except ApiError as error:
+            raise ValueError(error.message) from None
+
     async def _reload_certificate(self, new: Settings) -> None:
         settings = msgspec.structs.replace(self._applied.daemon, **_picked(new, TLS))
         tls = await self._read(partial(tls_of, settings))
@@ -217,8 +230,9 @@ class Reload:
             self._applied = self._applied.replaced(changes)
             daemon, model = divided(changes)
             self._service.settings = msgspec.structs.replace(self._service.settings, **daemon)
-            for one in self._models:
-                one.apply(model)
+            if not self._models.is_router:  # a router's models get them from the catalogue
+                for one in self._models:
+                    one.apply(model)
         return changes
 
     def _warn_of_others(self, new: Settings) -> None:

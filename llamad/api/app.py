@@ -86,6 +86,7 @@ class Api:
 
     def _add_router(self, models: ManyModels) -> None:
         """Add the endpoints of a server with many models."""
+        models.info = lambda entry: listing.entry_json(models, entry, has_key=False)
         for path in ("/models", "/v1/models"):
             self._add("GET", path, partial(listing.listing, models), public=True)
             self._add("GET", path + "/{id_model...}", partial(listing.one, models), public=True)

@@ -6,6 +6,8 @@ and ends the processes.
 
 from __future__ import annotations
 
+import asyncio
+import importlib
 import logging
 
 from llamad.client.adapters import Adapters
@@ -17,6 +19,7 @@ from llamad.client.step_trace import StepTrace
 from llamad.flags.settings import ModelSettings
 from llamad.models import stalls
 from llamad.models.adapter_loading import AdapterLoading
+from llamad.models.model_user import ModelUser
 from llamad.models.projector import make_reader
 from llamad.protocol.blobs import Arena
 from llamad.protocol.channel import Descriptors, Link
@@ -48,6 +51,8 @@ class Connections:
     def __init__(self, settings: ModelSettings, arena: Arena) -> None:
         self.settings = settings
         self.arena = arena
+        self.label = ""  # the model's name in log lines, if there are several models
+        self.users: list[ModelUser] = []  # those that serve requests with this model
         self.model: Model | None = None
         self.engine: EngineClient | None = None
         self.states: States | None = None  # None unless the flags enable them
@@ -61,6 +66,30 @@ class Connections:
 
     def kill(self, reason: str) -> None:
         """End the engine process, if there is one, because it has sent invalid data."""
+
+    @property
+    def prefix(self) -> str:
+        """Return the beginning of a log line about this model."""
+        return f"{self.label}: " if self.label else ""
+
+    def prepare_users(self, model: Model) -> list[str]:
+        """Let all users prepare for a model; return the markers of all of them. Runs in a thread."""
+        markers = list(dict.fromkeys(marker for user in self.users for marker in user.prepare(model)))
+        model.vocab.show_markers(markers)
+        return markers
+
+    async def show_engine(self) -> None:
+        """Let all users prepare an engine that was connected. Raises LoadError."""
+        if self.engine is not None:
+            for user in self.users:
+                await user.engine_ready(self.engine)
+
+    def import_numpy(self) -> asyncio.Future[object]:
+        """Import NumPy in a thread if embeddings are enabled, because on the event loop it would delay the first
+        request by a tenth of a second."""
+        names = ["numpy"] if self.settings.wants_vectors else []
+        load = asyncio.get_running_loop().run_in_executor
+        return load(None, lambda: [importlib.import_module(name) for name in names])
 
     async def connect_all(self, channel: Descriptors, control: Asking, loaded: Loaded, ready: Ready) -> None:
         """Connect an engine to everything that uses it."""
@@ -125,6 +154,8 @@ class Connections:
 
     def disconnect(self, *, is_stopped: bool) -> None:
         """Fail the requests that the engine had in flight. With `is_stopped` the daemon has ended the engine."""
+        for user in self.users:
+            user.engine_ended()
         self.loading.disconnect()
         if self.engine is not None:
             if is_stopped:

@@ -75,6 +75,7 @@ class EngineProcess:
         self.control: Control | None = None
         self.ended: asyncio.Future[str] | None = None  # its result is the reason; set by attach()
         self.has_begun = False
+        self.prefix = ""  # of the engine's log lines: the model's name, if there are several models
         self._why = ""  # the reason, if this process ends the engine
         self._last_lines: deque[str] = deque(maxlen=LAST_LINES)
         self._partial = ""
@@ -168,7 +169,7 @@ class EngineProcess:
         """End the engine now; `reason` completes "the model's engine ended: ..."."""
         if not self._why and (self.ended is None or not self.ended.done()):
             self._why = reason
-            log.error("ending the engine: %s", reason)
+            log.error("%sending the engine: %s", self.prefix, reason)
             self._kill()
 
     def _kill(self) -> None:
@@ -275,9 +276,9 @@ class EngineProcess:
         record = process.read_log_line(line)
         if record is not None:
             level, name, message = record
-            logging.getLogger(name).log(level, "%s", message)
+            logging.getLogger(name).log(level, "%s%s", self.prefix, message)
         elif line.strip():
             self._is_dumping = self._is_dumping or line.startswith("Fatal Python error:")
             if not self._is_dumping:
                 self._last_lines.append(line)
-            log.warning("%s", line)
+            log.warning("%s%s", self.prefix, line)

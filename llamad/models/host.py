@@ -7,16 +7,14 @@ Runs on the event loop; reading the vocabulary runs in a thread. Endpoints check
 from __future__ import annotations
 
 import asyncio
-import importlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from llamad.client.engine_client import EngineClient
 from llamad.flags.settings import ModelSettings
 from llamad.models import stalls
 from llamad.models.connections import Connections
@@ -43,7 +41,6 @@ from llamad.protocol.control_messages import (
     Terminated,
 )
 from llamad.protocol.errors import LoadError
-from llamad.protocol.model_info import Model
 
 if TYPE_CHECKING:
     from llamad.media.messages import Opened
@@ -64,20 +61,6 @@ class State(Enum):
     DRAINING = "draining"
 
 
-class ModelUser(Protocol):
-    """Serves requests with the model of a host."""
-
-    def prepare(self, model: Model) -> list[str]:
-        """Prepare for a new model, before any engine serves it. Runs in a thread. Return the texts of the special
-        tokens that Task.markers adds to the text. May raise LoadError."""
-
-    async def engine_ready(self, engine: EngineClient) -> None:
-        """Prepare an engine that serves, before any request sees it. May raise LoadError."""
-
-    def engine_ended(self) -> None:
-        """Forget what an engine held."""
-
-
 class Host(Connections):
     """`state` says whether an engine serves. `settings` have the paths of the model's files once they are there. The
     first load() may follow at any time; after unload(), or a load that failed, load() starts another engine. `model`
@@ -94,13 +77,13 @@ class Host(Connections):
         self.is_waking = False  # it is being loaded again after it slept
         self.is_changing = False  # prepare() is running, because the model's file is another one
         self.on_state: list[Callable[[Host], None]] = []  # called after each change of `state`
+        self.on_progress: Callable[[], None] | None = None  # called when a load has made progress
         self.error = ""  # why the load failed, or why the last engine ended
         self.is_leaving = False  # the daemon drains, or is about to (--drain-delay-seconds)
         self.has_served = False
         self.waits_for = ""  # why an RPC worker cannot be used yet; empty if none is waited for
         self.is_refused = False  # the load failed because of a file or a worker that the command line names
         self.restarts = Restarts()
-        self.users: list[ModelUser] = []  # those that serve requests with this model
         # Returns what the next engine may take; None: this is the daemon's only model, and may take all that is free.
         self.budget: Callable[[], Budget] | None = None
         # Called with the bytes by device that an engine with a budget needs, and that all models together may take.
@@ -324,7 +307,8 @@ class Host(Connections):
                 self.fail(f"{self.error}; {self.restarts.reason()}, so it is not started again")
                 break
             self._set_state(State.RESTARTING if self.model is not None else State.LOADING)
-            log.error("%s; starting it again%s", self.error, f" in {delay:g} s" if delay else "")
+            pause = f" in {delay:g} s" if delay else ""
+            log.error("%s%s; starting it again%s", self.prefix, self.error, pause)
             await asyncio.sleep(delay)
 
     def _settle(self, settled: asyncio.Future[None]) -> None:
@@ -340,6 +324,7 @@ class Host(Connections):
         process = self._process
         if process is None:
             self._process = process = self.take_process()
+        process.prefix = self.prefix
         if not process.has_begun:
             budget = self.budget() if self.budget is not None else None
             process.begin(self.settings, self._kept, self.arena, budget)
@@ -391,7 +376,7 @@ class Host(Connections):
         """Exchange messages with the engine until it serves."""
         control = process.control
         assert control is not None
-        numpy = self._import_numpy()
+        numpy = self.import_numpy()
         while not isinstance(message := await self._inbox.get(), Loaded | LoadFailed):
             if isinstance(message, Planned) and message.need:
                 if self.on_planned is not None:
@@ -416,22 +401,13 @@ class Host(Connections):
         self.measured = ready.measured
         await numpy
         await self.connect_all(process.descriptors, control, message, ready)
-        if self.engine is not None:
-            for user in self.users:
-                await user.engine_ready(self.engine)
+        await self.show_engine()
 
     def share(self, n_threads: int = 0, n_threads_batch: int = 0, cache_ram_bytes: int = 0) -> None:
         """Set the part of the machine that the engine uses, if there is one; 0 changes nothing. Each new engine must be
         told again."""
         if self._process is not None and self._process.control is not None:
             self._process.control.send(Share(n_threads, n_threads_batch, cache_ram_bytes))
-
-    def _import_numpy(self) -> asyncio.Future[object]:
-        """Import NumPy in a thread if embeddings are enabled, because on the event loop it would delay the first
-        request by a tenth of a second."""
-        names = ["numpy"] if self.settings.wants_vectors else []
-        load = asyncio.get_running_loop().run_in_executor
-        return load(None, lambda: [importlib.import_module(name) for name in names])
 
     def _on_message(self, message: FromEngine) -> None:
         self._t_heard = time.monotonic()
@@ -442,7 +418,9 @@ class Host(Connections):
         if isinstance(message, Progress):
             if message.permille // 10 != self._shown:
                 self._shown = message.permille // 10
-                log.info("loading model: %d %%", self._shown)
+                log.info("%sloading model: %d %%", self.prefix, self._shown)
+                if self.on_progress is not None:
+                    self.on_progress()
             if self._vocab.is_there:
                 return
         if isinstance(message, Planned):
@@ -476,16 +454,10 @@ class Host(Connections):
             return
         self.is_changing = True
         try:
-            self._markers = await asyncio.get_running_loop().run_in_executor(None, self._prepare, model)
+            self._markers = await asyncio.get_running_loop().run_in_executor(None, self.prepare_users, model)
             self.model = model
         finally:
             self.is_changing = False
-
-    def _prepare(self, model: Model) -> list[str]:
-        """Let all users prepare for a model; return the markers of all of them. Runs in a thread."""
-        markers = list(dict.fromkeys(marker for user in self.users for marker in user.prepare(model)))
-        model.vocab.show_markers(markers)
-        return markers
 
     def _serving(self, seconds: float) -> None:
         assert self.model is not None
@@ -495,7 +467,8 @@ class Host(Connections):
         if not self._is_draining:
             self._set_state(State.READY)
         log.info(
-            "model ready in %.1f s: %s, %d slots of %d tokens%s",
+            "%smodel ready in %.1f s: %s, %d slots of %d tokens%s",
+            self.prefix,
             seconds,
             self.model.info.description,
             self.settings.n_parallel,
@@ -505,8 +478,6 @@ class Host(Connections):
         self._settle(self._settled)
 
     def _disconnect(self, *, is_stopped: bool = False) -> None:
-        for user in self.users:
-            user.engine_ended()
         self.disconnect(is_stopped=is_stopped)
 
     def kill(self, reason: str) -> None:

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from llamad.api.native.fleet_metrics import FLEET
 from llamad.api.native.metrics_table import SECTIONS, Labels, Metric, ModelSection, Snapshot, Value
 from llamad.api.request.errors import ApiError
+from llamad.api.service.many_models import ManyModels
 from llamad.api.service.model_table import ModelTable
 from llamad.base.histogram import Histogram
 from llamad.http.exchange import Exchange
@@ -55,10 +57,16 @@ def handle(models: ModelTable, exchange: Exchange) -> None:
         raise ApiError(501, "This server does not support metrics endpoint. Start it with `--metrics`")
     has_names = models.is_router or len(models) > 1
     snapshots = [((("model", one.name),) if has_names else (), Snapshot(one)) for one in models]
+    # Variants of a model share one engine, whose counters must not be added twice.
+    firsts = {one.host: one for _, one in reversed(snapshots)}
     lines: list[str] = []
     for section in SECTIONS:
         if isinstance(section, ModelSection):
-            there = [(labels, one) for labels, one in snapshots if section.is_there(one.served)]
+            there = [
+                (labels, one)
+                for labels, one in snapshots
+                if firsts[one.host] is one and section.is_there(one.served)
+            ]
             for metric in section.metrics if there else ():
                 lines += _lines(metric, [(labels, metric.read(one)) for labels, one in there])
         else:
@@ -66,6 +74,11 @@ def handle(models: ModelTable, exchange: Exchange) -> None:
                 lines += _lines(shared, [((), shared.read(service))])
     for histogram in service.metrics.histograms:
         lines += _histogram_lines([((), histogram)])
+    if isinstance(models, ManyModels):
+        scheduler = models.fleet.scheduler
+        for fleet_metric in FLEET:
+            lines += _lines(fleet_metric, [((), fleet_metric.read(scheduler))])
+        lines += _histogram_lines([((), scheduler.counters.waits)])
     for several in zip(*(one.served.metrics.histograms for _, one in snapshots), strict=True):
         lines += _histogram_lines(zip((labels for labels, _ in snapshots), several, strict=True))
     text = "\n".join(lines) + "\n"

@@ -8,14 +8,10 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from llamad.api.request.errors import ApiError
 from llamad.api.service.usage import Usage
 from llamad.models.fleet.fleet import Fleet, RefusedError
-
-if TYPE_CHECKING:
-    from llamad.api.service.served_model import ServedModel
 
 
 class FleetUsage(Usage):
@@ -41,7 +37,7 @@ class Gate:
     """The gate of one engine. Variants of a model share it. `again` finds the model of a name if its engine was removed
     while a request waited, because its settings have changed."""
 
-    def __init__(self, fleet: Fleet, engine_id: str, again: Callable[[str], ServedModel | None]) -> None:
+    def __init__(self, fleet: Fleet, engine_id: str, again: Callable[[str], object | None]) -> None:
         self.engine_id = engine_id
         self.usage = FleetUsage(fleet, engine_id)
         self.again = again

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from typing import Any
@@ -39,9 +40,11 @@ from llamad.models.hub.errors import HubError
 from llamad.models.hub.fetch import Fetch
 from llamad.models.hub.names import split_name
 from llamad.models.spare_engine import SpareEngine
+from llamad.protocol.errors import LoadError
 
 log = logging.getLogger("llamad.models")
 
+PROGRESS_SECONDS = 0.2  # the progress of a load is told this often
 _STATUS = {
     State.READY: "loaded",
     State.SLEEPING: "sleeping",
@@ -68,11 +71,14 @@ class ManyModels(ModelTable):
         self._served: dict[str, ServedModel] = {}  # by the id of the entry
         self._broken: dict[str, str] = {}  # why a model cannot be made from its entry
         self._told: dict[str, str] = {}  # the status that readers of events know
+        self._t_progress: dict[str, float] = {}  # when they were told the progress of a load, by engine
+        self.info: Callable[[Entry], dict[str, Any]] | None = None  # describes a model for them
         self._reloading = asyncio.Lock()
         self._n_engines = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self.downloads.ended = lambda _: self._spawn(self._reload_quietly())
         fleet.changed = self._on_changed
+        fleet.progressed = self._on_progress
         fleet.n_models = len(self.catalogue.entries)
 
     def __iter__(self) -> Iterator[ServedModel]:
@@ -199,9 +205,7 @@ class ManyModels(ModelTable):
 
     def _on_changed(self, engine_id: str) -> None:
         """Tell the readers of events about an engine whose state has changed."""
-        for entry in self.catalogue.entries.values():
-            if self.known(entry) is None or self.engine_id(entry) != engine_id:
-                continue
+        for entry in self._of_engine(engine_id):
             status = self.status(entry)
             if self._told.get(entry.id, "unloaded") == status:
                 continue
@@ -209,21 +213,42 @@ class ManyModels(ModelTable):
             data: dict[str, object] = {"status": status}
             if status == "unloaded":
                 data["exit_code"] = self.failure(entry)[1]
+            elif status == "loaded" and self.info is not None:
+                data["info"] = self.info(entry)
             self.events.tell(entry.id, "status_change", data)
+
+    def _on_progress(self, engine_id: str) -> None:
+        """Tell the readers of events how far a load is."""
+        now = time.monotonic()
+        if not self.events.has_readers or now - self._t_progress.get(engine_id, 0.0) < PROGRESS_SECONDS:
+            return
+        self._t_progress[engine_id] = now
+        value = (self.fleet[engine_id].host.progress.percent or 0) / 100
+        progress = {"stages": ["text_model"], "current": "text_model", "value": value}
+        for entry in self._of_engine(engine_id):
+            self.events.tell(entry.id, "status_change", {"status": "loading", "progress": progress})
+
+    def _of_engine(self, engine_id: str) -> list[Entry]:
+        """Return the models that an engine serves."""
+        entries = self.catalogue.entries
+        gates = {id: one.gate for id, one in self._served.items() if id in entries}
+        return [entries[id] for id, gate in gates.items() if gate is not None and gate.engine_id == engine_id]
 
     # Changes of the catalogue.
 
-    async def reload(self) -> None:
-        """Read the catalogue again. Models that it has no longer finish their requests and leave; so do those with
-        other settings, which are then loaded with the new ones when they are needed. Raises ApiError if the catalogue
-        cannot be read; then the old one stays."""
+    async def reload(self, parsed: Parsed | None = None) -> None:
+        """Read the catalogue again, with another command line if it is given. Models that it has no longer finish their
+        requests and leave; so do those that need another engine, which is started when they are needed. Raises
+        ApiError if the catalogue cannot be read; then the old one stays."""
         async with self._reloading:
+            self._parsed = parsed or self._parsed
             try:
                 new = await asyncio.get_running_loop().run_in_executor(None, self._read, self._parsed)
             except CatalogueError as error:
                 raise ApiError(500, f"The old list of models is kept: {error}") from None
-            self._change(new)
+            await self._change(new)
         self.events.tell("*", "models_reload")
+        self._spawn(self._read_heads())
 
     async def _reload_quietly(self) -> None:
         try:
@@ -231,15 +256,26 @@ class ManyModels(ModelTable):
         except ApiError as error:
             log.error("%s", error.message)
 
-    def _change(self, new: Catalogue) -> None:
-        changes = difference(self.catalogue, new)
+    async def _change(self, new: Catalogue) -> None:
+        """Replace the catalogue."""
+        old = self.catalogue
+        changes = difference(old, new)
         gone = {*changes.removed, *changes.changed}
-        # Variants share an engine: if one of them changes, the others get a new engine with it.
-        engines = {self.engine_id(self.catalogue.entries[id]) for id in gone if id in self._served}
+        # Variants share an engine: if one of them needs another, all of them get a new one.
+        kept = {id for id in changes.changed if variants.same_engine(old.entries[id], new.entries[id])}
+        engines = {self.engine_id(old.entries[id]) for id in gone - kept if id in self._served}
+        replaced = {}
+        for id in kept & self._served.keys():
+            if self.engine_id(old.entries[id]) not in engines:
+                replaced[id] = await self._renewed(new.entries[id], self._served[id])
         for id, served in list(self._served.items()):
             if served.gate is not None and served.gate.engine_id in engines:
                 del self._served[id]
                 self._told.pop(id, None)
+        for id, served in replaced.items():
+            if served is not self._served[id]:
+                self._served[id].retire()
+                self._served[id] = served
         for id in gone:
             self._broken.pop(id, None)
         for id in changes.removed:
@@ -249,6 +285,29 @@ class ManyModels(ModelTable):
         for engine_id in engines:
             self._spare.remove(self.fleet[engine_id].host)
             self._spawn(self.fleet.remove(engine_id))
+
+    async def _renewed(self, entry: Entry, served: ServedModel) -> ServedModel:
+        """Return a model for changed settings that its engine need not know. Requests that run keep the old ones."""
+        assert entry.settings is not None
+        host = served.host
+        host.apply(variants.changed_limits(host.settings, entry.settings))
+        own = variants.own_settings(entry.settings)
+        try:
+            new = ServedModel(self.service, host, own, served.gate)
+        except ValueError as error:
+            log.error("%s keeps its old settings: %s", entry.id, error)
+            return served
+        try:
+            new.key_states.set_keys(self._keys.names)
+            if host.model is not None:
+                await asyncio.get_running_loop().run_in_executor(None, new.prepare, host.model)
+            if host.engine is not None and host.state is State.READY:
+                await new.engine_ready(host.engine)
+        except LoadError as error:
+            log.error("%s keeps its old settings: %s", entry.id, error)
+            new.retire()
+            return served
+        return new
 
     async def begin_download(self, name: str) -> None:
         """Begin to download a model of a hub. Raises ApiError if the hub has no such model."""

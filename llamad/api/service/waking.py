@@ -63,7 +63,7 @@ def _serve_at_gate(served: ServedModel, gate: Gate, exchange: Exchange, handler:
             await ticket.wait()
         except ApiError as error:
             other = gate.again(served.name) if error.status == _REMOVED else None
-            if other is None or other is served:
+            if not isinstance(other, ServedModel) or other is served:
                 raise
             serve(other, exchange, handler)
             return

@@ -16,6 +16,7 @@ from llamad.models.fleet.effects import Admit, Effect, Proceed, Refit, Refuse, S
 from llamad.models.fleet.model import COUNTED, RESTING
 from llamad.models.fleet.model import State as ModelState
 from llamad.models.fleet.scheduler import Scheduler
+from llamad.models.fleet.shares import Shares
 from llamad.models.host import Host, State
 from llamad.protocol.control_messages import Budget
 
@@ -24,8 +25,8 @@ log = logging.getLogger("llamad.models")
 # A model that is to share the machine with others gets this part of the memory, if its size is free: two of them fit
 # side by side.
 SHARE_OF_SEVERAL = 0.5
-# After a load that ran out of memory, the next one plans with this part of what it had.
-REFIT_PART = 0.8
+# After a load that ran out of memory, the next one leaves so much of each device free. Chosen.
+REFIT_SPARE_BYTES = 1 << 30
 POLL_SECONDS = 0.05
 _WHY: dict[StopReason, str] = {
     "evicted": "another model needs its memory",
@@ -54,7 +55,9 @@ class Engine:
     def __init__(self, id: str, host: Host) -> None:
         self.id = id
         self.host = host
-        self.share = 1.0  # the part of the memory that it may have, after loads that failed
+        self.spare = (
+            0  # bytes that it must leave free on each device, because its last load ran out of memory
+        )
         self.is_pinned = False
         self.t_start = 0.0
         self.t_used = 0.0
@@ -64,13 +67,17 @@ class Engine:
 
 
 class Fleet:
-    """`changed` is called with an engine's id when its state has changed."""
+    """`changed` is called with an engine's id when its state has changed. `memory_max` limits all engines together, in
+    bytes on each device; 0: no limit."""
 
-    def __init__(self, scheduler: Scheduler, memory_max: int = 0) -> None:
+    def __init__(self, scheduler: Scheduler, shares: Shares, memory_max: int = 0) -> None:
         self.scheduler = scheduler
+        self._shares = shares
         self.changed: Callable[[str], None] | None = None
+        self.progressed: Callable[[str], None] | None = None  # called when a load has made progress
         self.n_models = 1  # how many models there are, loaded or not
         self._memory_max = memory_max
+        self._capacity: dict[str, int] = {}  # from the last plan
         self._engines: dict[str, Engine] = {}
         self._tickets = itertools.count(1)
         self._waiting: dict[int, tuple[asyncio.Future[None], Engine]] = {}
@@ -92,7 +99,9 @@ class Fleet:
     def add(self, id: str, host: Host, *, is_pinned: bool, sleep_seconds: float) -> Engine:
         """Add an engine, which is not loaded until it is needed."""
         engine = self._engines[id] = Engine(id, host)
+        host.label = id
         host.on_state.append(lambda _: self._on_state(engine))
+        host.on_progress = lambda: self.progressed(id) if self.progressed is not None else None
         host.budget = lambda: self._budget(engine)
         host.on_planned = lambda need, capacity: self._on_planned(engine, need, capacity)
         engine.is_pinned = is_pinned
@@ -143,15 +152,21 @@ class Fleet:
 
     def join(self, id: str) -> None:
         """Count something that goes on beside a request that was admitted, such as a stream without a client."""
-        self._engines[id].n_active += 1
+        self._count(self._engines[id], 1)
         self.scheduler.join(id)
 
     def leave(self, id: str) -> None:
         """Note that a request that went on has ended."""
         engine = self._engines[id]
-        engine.n_active -= 1
+        self._count(engine, -1)
         engine.t_used = _now()
         self._apply(self.scheduler.done(id, engine.t_used))
+
+    def _count(self, engine: Engine, n: int) -> None:
+        """Change the number of an engine's requests."""
+        engine.n_active += n
+        if engine.n_active == 0 or (n > 0 and engine.n_active == 1):
+            self._shares.divide(list(self._engines.values()))
 
     def _withdraw(self, ticket: int) -> None:
         if self._waiting.pop(ticket, None) is not None and not self._is_closed:
@@ -168,7 +183,7 @@ class Fleet:
                     self._start(self._engines[model])
                 case Refit(model):
                     engine = self._engines[model]
-                    engine.share *= REFIT_PART
+                    engine.spare = REFIT_SPARE_BYTES
                     self._start(engine)
                 case Proceed(model):
                     self._proceed(self._engines[model])
@@ -182,7 +197,7 @@ class Fleet:
 
     def _admit(self, ticket: int) -> None:
         engine = self._waiting[ticket][1]
-        engine.n_active += 1
+        self._count(engine, 1)
         if not self._settle(ticket):
             self.leave(engine.id)  # its client has left just now
 
@@ -225,6 +240,7 @@ class Fleet:
         if self.scheduler.state(engine.id) not in (ModelState.PLANNING, ModelState.WAITING):
             return  # it was restarted after a crash, and its memory is still reserved
         engine.proceed = asyncio.get_running_loop().create_future()
+        self._capacity = dict(capacity)
         self._apply(self.scheduler.planned(engine.id, need, capacity, _now()))
         await engine.proceed
 
@@ -240,7 +256,7 @@ class Fleet:
     async def _stopped(self, engine: Engine, reason: StopReason) -> None:
         await engine.host.unload(State.SLEEPING if reason == "slept" else State.UNLOADED)
         engine.stopping = None
-        engine.share = 1.0
+        engine.spare = 0
         self._apply(self.scheduler.stopped(engine.id, _now()))
 
     def _on_state(self, engine: Engine) -> None:
@@ -253,6 +269,8 @@ class Fleet:
                 self._apply(self.scheduler.failed(engine.id, host.error, now, is_memory=host.is_memory))
             elif host.state is State.RESTARTING:
                 self._apply(self.scheduler.crashed(engine.id, now))
+        if not self._is_closed:
+            self._shares.divide(list(self._engines.values()))
         if self.changed is not None:
             self.changed(engine.id)
 
@@ -265,7 +283,14 @@ class Fleet:
                 ours.update(held)
                 pinned.update(held if self._engines[id].is_pinned else {})
         share = SHARE_OF_SEVERAL if self.n_models > 1 else 1.0
-        return Budget(ours=ours, pinned=pinned, share=share * engine.share, bytes_max=self._memory_max)
+        return Budget(
+            ours=ours,
+            pinned=pinned,
+            share=share,
+            spare=engine.spare,
+            bytes_max=self._memory_max,
+            capacity=self._capacity,
+        )
 
     def drain(self) -> None:
         """Refuse the requests that wait, and start no engine any more. Those that run go on."""

@@ -296,6 +296,10 @@ class Scheduler:
     def counters(self) -> Counters:
         return self._table.counters
 
+    def names(self) -> list[str]:
+        """Return the names of all models, in order."""
+        return sorted(self._models)
+
     def __contains__(self, name: str) -> bool:
         return name in self._models
 

@@ -7,7 +7,7 @@ from itertools import permutations
 from pathlib import Path
 
 import pytest
-from support.paper_devices import GIB, MIB, Paper, on_paper
+from support.models.paper_devices import GIB, MIB, Paper, on_paper
 
 from llamad.engine.fit import budget as budgets
 from llamad.engine.fit import plan as fit

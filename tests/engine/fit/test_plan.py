@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from support.live_daemon import model_path
+from support.models.paper_devices import on_paper
 from support.models.tiny_model import write_tiny
-from support.paper_devices import on_paper
 
 from llamad.engine.fit import plan as fit
 from llamad.engine.fit.bound import margins_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.catalogues import Place
+from support.many_models.catalogues import Place
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.catalogues import COMMIT, MODEL, Place
+from support.many_models.catalogues import COMMIT, MODEL, Place
 
 from llamad.flags.env_file import Line
 from llamad.flags.parse import parse

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from support.catalogues import Place
+from support.many_models.catalogues import Place
 
 from llamad.models.catalogue import folder
 from llamad.models.catalogue.errors import CatalogueError

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
-from support.catalogues import MODEL, Place
 from support.live_daemon import model_path
+from support.many_models.catalogues import MODEL, Place
 from support.models.tiny_projectors import write_projector
 from support.peer import llama_server
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.catalogues import Place
+from support.many_models.catalogues import Place
 from support.peer import llama_server
 
 from llamad.flags.table import TABLE

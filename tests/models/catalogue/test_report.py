@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from support.catalogues import Place
+from support.many_models.catalogues import Place
 
 from llamad import check
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.catalogues import Place
+from support.many_models.catalogues import Place
 
 from llamad.models.catalogue.errors import CatalogueError
 

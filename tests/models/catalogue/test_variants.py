@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from support.catalogues import Place
+from support.many_models.catalogues import Place
 
 from llamad.flags.settings import ModelSettings
 from llamad.models.catalogue import variants

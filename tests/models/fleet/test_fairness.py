@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 from support.fleet import Fleet
-from support.fleet_world import LOAD, OVERLONG, PLAN, STOP, World
+from support.many_models.fleet_world import LOAD, OVERLONG, PLAN, STOP, World
 
 WAIT = 30.0
 REQUEST = 8.0

@@ -6,7 +6,7 @@ Nobody waits for ever: when no more requests come, everybody who waits is admitt
 from __future__ import annotations
 
 import pytest
-from support.fleet_world import CRASH, LOAD, OVERLONG, PLAN, STOP, World
+from support.many_models.fleet_world import CRASH, LOAD, OVERLONG, PLAN, STOP, World
 
 N_SEEDS = 300
 

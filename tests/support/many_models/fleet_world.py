@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from llamad.models.fleet.effects import Admit, Limits, Proceed, Refit, Refuse, Start, Stop
 from llamad.models.fleet.scheduler import Scheduler
-from support.fleet_rules import Rules
+from support.many_models.fleet_rules import Rules
 
 PLAN, LOAD, STOP, CRASH, REQUEST, OVERLONG = 1.0, 6.0, 2.0, 4.0, 8.0, 40.0  # the longest, in seconds
 DEVICES = ("CUDA0", "CUDA1", "host")

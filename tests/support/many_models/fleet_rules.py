@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from llamad.models.fleet.effects import Refit, Refuse
 
 if TYPE_CHECKING:
-    from support.fleet_world import Engine, World
+    from support.many_models.fleet_world import Engine, World
 
 SLOTS = "slots"
 

@@ -1,0 +1,1 @@
+"""Catalogues, and a simulated world for the scheduler of many models."""
