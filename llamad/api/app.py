@@ -119,7 +119,7 @@ class Api:
         self._add("POST", "/lora-adapters", described(lora_adapters.change), small=True)
         self._add("POST", "/v1/load_lora_adapter", served(lora_loading.load), small=True)
         self._add("POST", "/v1/unload_lora_adapter", described(lora_loading.unload), small=True)
-        self._add("GET", "/slots", served(slot_list.listing))
+        self._add("GET", "/slots", described(slot_list.listing))
         self._add("POST", "/slots/{id_slot}", served(slots.handle), intake=StateIntake(models))
         self._add("GET", "/v1/slots/{id_slot}/info", served(slot_info.handle))
         self._add("GET", "/sessions", described(sessions.listing))

@@ -39,6 +39,7 @@ NOT_WAKING: list[tuple[str, Any]] = [
     ("/v1/loads", None),
     ("/lora-adapters", None),
     ("/sessions", None),
+    ("/slots", None),
     ("/tokenize", {"content": "some text"}),
     ("/tokenize", {"content": "some text " * 5000}),
     ("/detokenize", {"tokens": [1, 2, 3]}),
@@ -51,7 +52,7 @@ WAKING: list[tuple[str, Any]] = [
     ("/completion", ASK),
     ("/v1/chat/completions", {**CHAT, "max_tokens": 2}),
     ("/v1/messages", {**CHAT, "max_tokens": 2}),
-    ("/slots", None),
+    ("/v1/slots/0/info", None),
 ]
 
 
@@ -112,7 +113,7 @@ def test_answers_without_an_engine_are_those_of_an_awake_model(sleepy: Live) -> 
     fall_asleep(sleepy)
     asleep = [ask(sleepy.client, path, body).json for path, body in paths]
     for (path, _), one, other in zip(paths, awake, asleep, strict=True):
-        if path == "/v1/loads":  # the slots hold nothing any more
+        if path in ("/v1/loads", "/slots"):  # the slots hold nothing any more
             continue
         for answer in (one, other):
             if path == "/props" and "is_sleeping" in answer:
@@ -345,7 +346,8 @@ def compare(peer: Client, own: Client, read: Callable[[Client], Any]) -> None:
 
 
 def test_beside_llama_server(sleepy: Live) -> None:
-    """What both do in the same way. There, tokenizing and counting wake the model; here they do not."""
+    """What both do in the same way. There, tokenizing, counting and /slots wake the model; here they do
+    not."""
     flags = ("-np", "2", "-c", "1024", "--no-warmup", "--slots", "--metrics", "--sleep-idle-seconds", "1")
     with llama_server(model_path(), *flags) as peer:
         for client in (peer, sleepy.client):
@@ -371,6 +373,10 @@ def test_beside_llama_server(sleepy: Live) -> None:
         until(lambda: is_sleeping(peer))
         for client in (peer, sleepy.client):
             assert client.get("/slots").status == 200
+        assert (is_sleeping(peer), is_sleeping(sleepy.client)) == (False, True)
+        until(lambda: is_sleeping(peer))
+        for client in (peer, sleepy.client):
+            assert client.complete(**ASK)["tokens_predicted"] == 4
             assert not is_sleeping(client)
 
 

@@ -167,10 +167,13 @@ async def _collect(slots: Iterator[msgspec.Raw], send: Callable[[list[msgspec.Ra
 
 
 def listing(served: ServedModel, exchange: Exchange) -> None:
-    """GET /slots."""
+    """GET /slots. It does not wake a model that sleeps, whose slots are idle and empty, because pages that show it poll
+    it all the time."""
     if not served.service.settings.endpoint_slots:
         raise ApiError(501, "This server does not support slots endpoint. Start it with `--slots`")
-    _, engine = served.ready()
-    if exchange.request.query.get("fail_on_no_slot", "0") not in ("", "0") and engine.n_idle() == 0:
+    if not served.accepts:
+        raise served.not_ready()
+    _engine(served)
+    if exchange.request.query.get("fail_on_no_slot", "0") not in ("", "0") and served.n_idle_slots == 0:
         raise ApiError(503, "no slot available")
     with_slots(served, exchange, lambda entries: exchange.send(Response(200, msgspec.json.encode(entries))))
