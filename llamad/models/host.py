@@ -89,7 +89,10 @@ class Host(Connections):
         # Called with the bytes by device that an engine with a budget needs, and that all models together may take.
         # The engine opens the weights when it returns. May raise LoadError.
         self.on_planned: Callable[[Mapping[str, int], Mapping[str, int]], Awaitable[None]] | None = None
-        self.measured: Mapping[str, int] = {}  # bytes by device that the engine holds; empty without a budget
+        # Bytes by device of an engine with a budget: what it needs, what all models together may take, what it holds.
+        self.need: Mapping[str, int] = {}
+        self.capacity: Mapping[str, int] = {}
+        self.measured: Mapping[str, int] = {}
         self.is_memory = False  # the load failed because there was not enough memory
         self.failed: Callable[[], None] | None = None  # called when the engine is not started again
         self.take_process: Callable[[], EngineProcess] = (
@@ -105,6 +108,7 @@ class Host(Connections):
         self._shown = -1  # the last progress of the load in percent; -1: none
         self._load_failed = ""  # the reason in the engine's LoadFailed message
         self._t_heard = 0.0  # time of the engine's last message
+        self._is_waiting = False  # the engine waits until it may open the weights
         self._inbox: asyncio.Queue[FromEngine] = asyncio.Queue()
         self._settled: asyncio.Future[None] | None = None
         self._supervising: asyncio.Task[None] | None = None
@@ -330,6 +334,7 @@ class Host(Connections):
             process.begin(self.settings, self._kept, self.arena, budget)
         self._inbox = asyncio.Queue()
         self._shown, self._load_failed, self.is_memory = -1, "", False
+        self.need, self.measured = {}, {}
         self._t_heard = t_start = time.monotonic()
         t_ready = None
         ended = await process.attach(self._on_message)
@@ -337,7 +342,7 @@ class Host(Connections):
         # llama.cpp waits for a silent worker for ever. Loads without workers have no limit, because a disk may be slow.
         limit = max(stalls.STALL_SECONDS_MIN, self.settings.engine_stall_seconds)
         watching = (
-            asyncio.ensure_future(watch_load(process, limit, lambda: self._t_heard))
+            asyncio.ensure_future(watch_load(process, limit, self._heard))
             if self.settings.rpc
             else None
         )
@@ -363,11 +368,15 @@ class Host(Connections):
                 if task is not None:
                     task.cancel()
             self._process = None
-            self._shown = -1
+            self._shown, self.need, self.measured = -1, {}, {}
             if self.state is State.READY and self._is_wanted:
                 self._set_state(State.RESTARTING)
             self._disconnect(is_stopped=not self._is_wanted)
         return (time.monotonic() - t_ready if t_ready is not None else None), reason
+
+    def _heard(self) -> float:
+        """Return the time of the engine's last message; one that waits until it may load is not silent."""
+        return time.monotonic() if self._is_waiting else self._t_heard
 
     def _end(self, process: EngineProcess) -> None:
         process.kill("the daemon does not need it any more")
@@ -379,8 +388,7 @@ class Host(Connections):
         numpy = self.import_numpy()
         while not isinstance(message := await self._inbox.get(), Loaded | LoadFailed):
             if isinstance(message, Planned) and message.need:
-                if self.on_planned is not None:
-                    await self.on_planned(message.need, message.capacity)
+                await self._reserve(message)
                 control.send(Proceed())
             if isinstance(message, Planned) and self.media is not None and self._opening is None:
                 # Not earlier, because the engine measures the free memory of a GPU, and has counted the projector.
@@ -402,6 +410,17 @@ class Host(Connections):
         await numpy
         await self.connect_all(process.descriptors, control, message, ready)
         await self.show_engine()
+
+    async def _reserve(self, planned: Planned) -> None:
+        """Return when the engine may open the weights. Raises LoadError."""
+        self.need, self.capacity = planned.need, planned.capacity
+        if self.on_planned is not None:
+            self._is_waiting = True
+            try:
+                await self.on_planned(planned.need, planned.capacity)
+            finally:
+                self._is_waiting = False
+                self._t_heard = time.monotonic()
 
     def share(self, n_threads: int = 0, n_threads_batch: int = 0, cache_ram_bytes: int = 0) -> None:
         """Set the part of the machine that the engine uses, if there is one; 0 changes nothing. Each new engine must be

@@ -28,7 +28,8 @@ class Budget(msgspec.Struct, frozen=True):
 
     engine/fit/budget.py says what counts, and how the engine uses it."""
 
-    ours: dict[str, int] = {}  # what other engines of this daemon hold or have reserved
+    # What other engines of this daemon hold or have reserved. "host" may be missing: the engine asks the system.
+    ours: dict[str, int] = {}
     pinned: dict[str, int] = {}  # the part of it that belongs to pinned models, which are never unloaded
     share: float = 1.0  # the part of the room that a model should be content with, if its size is free
     spare: int = 0  # bytes to leave free on each device, after a load that failed because memory ran out

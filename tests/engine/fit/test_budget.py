@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from itertools import permutations
 from pathlib import Path
 
@@ -324,3 +326,24 @@ def test_private_memory_of_this_process_is_counted():
     held[::4096] = b"x" * len(held[::4096])
     after = daemon_memory._private(os.getpid())
     assert 60 * MIB < after - before < 80 * MIB
+
+
+SIBLINGS = """
+import subprocess, sys
+held = subprocess.Popen(
+    [sys.executable, "-c", "x = bytearray(96 << 20); x[::4096] = b'x' * len(x[::4096]); print(flush=True); input()"],
+    stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+)
+held.stdout.readline()
+program = "from llamad.engine.loading import daemon_memory; print(daemon_memory.private_bytes())"
+for _ in range(2):
+    print(subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip())
+    held.kill(), held.wait()
+"""
+
+
+def test_private_memory_of_the_daemons_other_processes_is_counted():
+    done = subprocess.run([sys.executable, "-c", SIBLINGS], capture_output=True, text=True, check=True)
+    together, alone = map(int, done.stdout.split())
+    assert 96 * MIB < together - alone < 128 * MIB
+    assert alone < 64 * MIB

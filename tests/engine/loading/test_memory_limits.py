@@ -53,6 +53,19 @@ def test_the_limit_that_slows_down_counts_and_cached_files_do_not(group):
     assert cgroups.memory_left() == 3 * GIB
 
 
+def test_all_cached_files_count_as_free_if_that_is_asked_for(group):
+    """Weights that other engines have mapped are such pages."""
+    group("0::/", limited("", 8 * GIB, 5 * GIB, cached=2 * GIB))
+    assert cgroups.memory_left(with_files=True) == 5 * GIB + 7
+
+
+def test_all_cached_files_of_the_first_version_count_too(group):
+    rows = f"inactive_file 1\ntotal_inactive_file {GIB}\ntotal_active_file 9"
+    usage = {"memory/memory.limit_in_bytes": 8 * GIB, "memory/memory.usage_in_bytes": 3 * GIB}
+    group("4:memory:/docker/x", {**usage, "memory/memory.stat": rows})
+    assert cgroups.memory_left(with_files=True) == 6 * GIB + 9
+
+
 def test_nothing_is_left_beyond_the_limit(group):
     group("0::/", limited("", "max", 5 * GIB, high=4 * GIB))
     assert cgroups.memory_left() == 0
