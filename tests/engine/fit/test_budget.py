@@ -73,8 +73,8 @@ class Daemon:
         settings = Sources(["-m", self._path, "-t", "1", *flags], {}).read().settings.model
         return Planner(settings, 1, self._folder, kept=kept, budget=budget).plan()
 
-    def load(self, name: str, **given) -> Plan:
-        plan = self.plan(**given)
+    def load(self, name: str, *flags: str, **given) -> Plan:
+        plan = self.plan(*flags, **given)
         assert plan.usage is not None
         assert plan.available is not None
         self.capacity = plan.available.capacity
@@ -111,6 +111,17 @@ def test_every_order_of_loads_gives_the_same_choices(daemon, totals):
     contexts = [choices[0][name].n_ctx or 65536 for name in MODELS]
     assert contexts == sorted(contexts, reverse=True)
     assert contexts[1] < 65536
+
+
+def test_every_order_gives_the_same_choices_with_those_of_earlier_loads_stored(daemon, tmp_path):
+    """The other models come and go, and so does some memory of other programs."""
+    flags = {name: ("-b", str(1024 + i)) for i, name in enumerate(MODELS)}  # else all would be one model
+    first: dict[str, Plan] = {}
+    for k, order in enumerate(permutations(MODELS)):
+        fleet = daemon(16.0, folder=tmp_path)
+        for i, name in enumerate((*order, *order)):
+            plan = fleet.load(name, *flags[name], **MODELS[name], stranger=0.05 * ((i + k) % 5))
+            assert plan.settings == first.setdefault(name, plan).settings, (order, name)
 
 
 def test_the_choice_is_the_same_with_a_stored_one_and_small_changes(daemon, tmp_path):
