@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.live_daemon import model_path
+from support.rpc.workers import RpcWorker
 
 from llamad.flags.parse import parse
 from llamad.models.host import Host, State
@@ -101,6 +102,26 @@ def test_the_engine_opens_no_weights_before_it_may(flags):
         assert int(rows["RssAnon"]) * 1024 <= host.measured["host"] + 64 * MIB
 
     loading(work, *flags)
+
+
+def test_a_device_counts_by_a_name_that_all_engines_know():
+    """An RPC worker's device stands in for a GPU. The second load finds its plan and opens the model only once."""
+    with RpcWorker() as worker:
+        name = f"RPC0[{worker.endpoint}]"
+
+        async def work(host: Host, reservation: Reservation) -> None:
+            reservation.may_proceed.set()
+            while host.state is not State.READY:
+                await asyncio.sleep(0.01)
+            assert set(host.need) == set(host.capacity) == set(host.measured) == {name, "host"}
+            assert is_near(host.need[name], host.measured[name])
+            assert host.capacity[name] > host.need[name] > os.path.getsize(model_path())
+            needs.append(host.need)
+
+        needs: list[Mapping[str, int]] = []
+        for _ in range(2):
+            loading(work, "-c", "2048", "--rpc", worker.endpoint)
+        assert needs[0] == needs[1]
 
 
 def test_an_engine_that_ends_while_it_waits_leaves_nothing():

@@ -13,11 +13,12 @@ pages as available, whoever has mapped them, only the private memory of this dae
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 
 import msgspec
 
-from llamad.engine.fit.measure import Device, described
+from llamad.engine.fit.measure import Device, all_devices, described
 from llamad.engine.fit.usage import Usage, Use
 from llamad.engine.loading import daemon_memory, memory
 from llamad.protocol.control_messages import Budget
@@ -50,14 +51,32 @@ class Available(msgspec.Struct, frozen=True):
 
     def need(self, usage: Usage, is_mapped: bool) -> dict[str, int]:
         """Return the bytes that a model takes by device."""
-        devices = {name: use.total + CONTEXT_BYTES for name, use in usage.devices.items()}
+        names = daemon_names()
+        devices = {names.get(name, name): use.total + CONTEXT_BYTES for name, use in usage.devices.items()}
         host = max(usage.held(is_mapped), min(usage.host.total, self.host))
         return {**devices, HOST: host + PROCESS_BYTES}
 
 
+def daemon_names() -> dict[str, str]:
+    """Return the names that all engines of the daemon use for devices, by llama.cpp's names. Each process numbers the
+    devices of RPC workers by its own flags; their description is the worker's address."""
+    counts = Counter[str]()
+    names = {}
+    for device in all_devices():
+        names[device.name] = device.name
+        if device.name.startswith("RPC"):
+            names[device.name] = f"RPC{counts[device.description]}[{device.description}]"
+            counts[device.description] += 1
+    return names
+
+
 def available(budget: Budget, devices: list[Device], margins: list[int]) -> Available:
     """Return what a budget offers to a model, whatever else is loaded now."""
-    whole = {one.name: _device_bytes(one, budget, margins[i]) for i, one in enumerate(devices)}
+    names = daemon_names()
+    whole = {
+        names.get(one.name, one.name): _device_bytes(one, names.get(one.name, one.name), budget, margin)
+        for one, margin in zip(devices, margins, strict=False)
+    }
     whole[HOST] = _host_bytes(budget, margins[0])
     capacity = {name: _limited(n, budget) for name, n in whole.items()}
     offers = {name: n - budget.pinned.get(name, 0) for name, n in capacity.items()}
@@ -70,9 +89,9 @@ def available(budget: Budget, devices: list[Device], margins: list[int]) -> Avai
     return Available(tuple(n - CONTEXT_BYTES for n in offers.values()), host, kept_free, capacity)
 
 
-def device_capacity(device: Device, budget: Budget) -> int:
+def device_capacity(device: Device, name: str, budget: Budget) -> int:
     """Return the bytes of a device that all models of the daemon together may take."""
-    return _limited(_device_bytes(device, budget, 0), budget)
+    return _limited(_device_bytes(device, name, budget, 0), budget)
 
 
 def _limited(n: int, budget: Budget) -> int:
@@ -85,8 +104,8 @@ def _known(name: str, budget: Budget) -> int | None:
     return known if known != budget.bytes_max else None
 
 
-def _device_bytes(device: Device, budget: Budget, margin: int) -> int:
-    ours, known = budget.ours.get(device.name, 0), _known(device.name, budget)
+def _device_bytes(device: Device, name: str, budget: Budget, margin: int) -> int:
+    ours, known = budget.ours.get(name, 0), _known(name, budget)
     seen = device.free + CONTEXT_BYTES + ours  # this process has its context already
     if device.total:
         seen = min(seen, device.total)

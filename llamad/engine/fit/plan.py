@@ -241,9 +241,11 @@ class Planner:
         """Return what is available, with the devices that only the draft model or the projector uses."""
         assert self._budget is not None
         capacity = dict(self._available.capacity)
-        for name in usage.devices:
+        names = budgets.daemon_names()
+        for device in usage.devices:
+            name = names.get(device, device)
             if name not in capacity:
-                capacity[name] = budgets.device_capacity(described(name), self._budget)
+                capacity[name] = budgets.device_capacity(described(device), name, self._budget)
         return msgspec.structs.replace(self._available, capacity=capacity)
 
     def _roomy(self) -> Plan | None:

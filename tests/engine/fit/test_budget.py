@@ -13,6 +13,7 @@ from support.models.paper_devices import GIB, MIB, Paper, on_paper
 
 from llamad.engine.fit import budget as budgets
 from llamad.engine.fit import plan as fit
+from llamad.engine.fit.measure import Device
 from llamad.engine.fit.plan import Planner, UnfitLoadError
 from llamad.engine.fit.planned import Plan
 from llamad.engine.fit.usage import Usage, Use
@@ -242,6 +243,18 @@ def test_memory_that_others_took_lowers_the_capacity(daemon):
     fleet.load("a", layer=0.3)
     assert fleet.plan(layer=0.3, stranger=0.4).available.capacity["GPU0"] == 16 * GIB  # the margin bears it
     assert fleet.plan(layer=0.3, stranger=4.0).available.capacity["GPU0"] == 12 * GIB
+
+
+def test_devices_of_rpc_workers_have_names_that_all_engines_know(monkeypatch):
+    def named(*workers: str) -> list[str]:
+        devices = [Device("CUDA0", "a GPU", 0, 0)]
+        devices += [Device(f"RPC{i}", worker, 0, 0) for i, worker in enumerate(workers)]
+        monkeypatch.setattr(budgets, "all_devices", lambda: devices)
+        usage = Usage({one.name: Use() for one in devices}, Use())
+        return list(budgets.Available((), 0, ()).need(usage, True))
+
+    assert named("a:1", "a:1", "b:1") == ["CUDA0", "RPC0[a:1]", "RPC1[a:1]", "RPC0[b:1]", "host"]
+    assert named("b:1") == ["CUDA0", "RPC0[b:1]", "host"]
 
 
 # --- the host
