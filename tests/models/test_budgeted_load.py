@@ -176,6 +176,25 @@ def test_a_small_budget_makes_the_context_smaller():
     loading(work, "-fitc", "512", budget=Budget(bytes_max=320 * MIB))
 
 
+@pytest.mark.parametrize("flags", [(), ("--embedding", "--pooling", "mean")], ids=str)
+def test_a_serving_engine_gets_its_share(caplog, flags):
+    async def work(host: Host, reservation: Reservation) -> None:
+        reservation.may_proceed.set()
+        host.share(n_threads=1)  # there is no engine yet
+        await reservation.asked.wait()
+        host.share(n_threads=1, n_threads_batch=1)  # it is applied once the engine serves
+        while host.state is not State.READY:
+            await asyncio.sleep(0.01)
+        host.share(1, 1, 64 * MIB)
+        assert host._process is not None
+        assert host._process.control is not None
+        compiled = await host._process.control.compile("root ::= [a]", 1000)  # after all earlier messages
+        assert compiled.n_bytes > 0
+
+    loading(work, "-c", "2048", *flags)
+    assert "a message of the front failed" not in caplog.text
+
+
 def test_an_engine_without_a_budget_does_not_wait():
     async def run() -> None:
         host, reservation = make("-c", "2048"), Reservation()
