@@ -10,7 +10,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,6 +19,7 @@ from llamad.models import stalls
 from llamad.models.connections import Connections
 from llamad.models.engine_process import END_SECONDS, EngineProcess
 from llamad.models.engine_watch import watch, watch_load
+from llamad.models.host_state import State
 from llamad.models.kept_vocab import KeptVocab
 from llamad.models.load_progress import LoadProgress
 from llamad.models.model_download import ModelDownload
@@ -49,16 +49,6 @@ log = logging.getLogger("llamad.engine")
 
 # A signal to all processes of the daemon reaches its engine and this process within this time.
 TERMINATED_SECONDS = 1.0
-
-
-class State(Enum):
-    UNLOADED = "unloaded"  # there is no engine, and none is asked for
-    SLEEPING = "sleeping"  # the same, but the next request loads the model again
-    LOADING = "loading model"
-    READY = "ok"
-    RESTARTING = "restarting"
-    FAILED = "error"
-    DRAINING = "draining"
 
 
 class Host(Connections):
@@ -342,9 +332,7 @@ class Host(Connections):
         # llama.cpp waits for a silent worker for ever. Loads without workers have no limit, because a disk may be slow.
         limit = max(stalls.STALL_SECONDS_MIN, self.settings.engine_stall_seconds)
         watching = (
-            asyncio.ensure_future(watch_load(process, limit, self._heard))
-            if self.settings.rpc
-            else None
+            asyncio.ensure_future(watch_load(process, limit, self._heard)) if self.settings.rpc else None
         )
         try:
             both: list[asyncio.Future[Any]] = [starting, ended]

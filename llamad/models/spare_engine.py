@@ -10,7 +10,8 @@ import asyncio
 import logging
 
 from llamad.models.engine_process import EngineProcess
-from llamad.models.host import Host, State
+from llamad.models.host import Host
+from llamad.models.host_state import State
 
 log = logging.getLogger("llamad.engine")
 

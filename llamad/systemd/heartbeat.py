@@ -20,7 +20,7 @@ from llamad.api.native.load_report import load_of
 from llamad.api.service.model_table import ModelTable
 from llamad.api.service.served_model import ServedModel
 from llamad.http.server import HttpServer
-from llamad.models.host import State
+from llamad.models.host_state import State
 from llamad.systemd import notify
 
 log = logging.getLogger("llamad")

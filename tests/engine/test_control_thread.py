@@ -14,7 +14,8 @@ import pytest
 from llamad.client.control import Control
 from llamad.engine import server as engine
 from llamad.flags.parse import parse
-from llamad.models.host import Host, State
+from llamad.models.host import Host
+from llamad.models.host_state import State
 from llamad.protocol import blobs, process
 from llamad.protocol.blobs import Blob
 from llamad.protocol.control_messages import Compiled

@@ -12,7 +12,8 @@ from support.live_daemon import model_path
 from support.rpc.workers import RpcWorker
 
 from llamad.flags.parse import parse
-from llamad.models.host import Host, State
+from llamad.models.host import Host
+from llamad.models.host_state import State
 from llamad.protocol.control_messages import Budget
 
 MIB = 1 << 20

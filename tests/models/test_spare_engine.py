@@ -12,7 +12,8 @@ import pytest
 from support.live_daemon import engines
 
 from llamad.flags.parse import parse
-from llamad.models.host import Host, State
+from llamad.models.host import Host
+from llamad.models.host_state import State
 from llamad.models.spare_engine import SpareEngine
 
 QUIET_SECONDS = 0.1

@@ -14,7 +14,8 @@ import pytest
 from support.live_daemon import engines
 
 from llamad.flags.parse import parse
-from llamad.models.host import Host, State
+from llamad.models.host import Host
+from llamad.models.host_state import State
 
 N_TIMES = 20
 N_WARM = 4  # the first loads import modules, start threads, and fill caches

@@ -13,7 +13,7 @@ from support.models.tiny_kv_models import N_EMBD, write_model
 from support.models.tiny_projectors import write_projector
 
 from llamad.engine.testing.fake import Fake
-from llamad.models.host import State
+from llamad.models.host_state import State
 from llamad.protocol.control_messages import Progress
 
 TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}{{ tools }}{# <think></think><tool_call> #}"

@@ -15,7 +15,8 @@ from llamad.engine.core import Core
 from llamad.engine.testing.fake import Fake
 from llamad.flags.parse import parse
 from llamad.flags.sources import Sources
-from llamad.models.host import Host, State
+from llamad.models.host import Host
+from llamad.models.host_state import State
 from llamad.protocol.control_messages import Loaded, Ready
 from llamad.protocol.model_info import Model, ModelInfo, VectorInfo
 from llamad.tokenizer.vocab import Vocab

@@ -17,7 +17,7 @@ from support.live_daemon import Live
 from support.systemd.recorder import Recorder
 
 from llamad.engine.testing.fake import Fake
-from llamad.models.host import State
+from llamad.models.host_state import State
 from llamad.systemd import exit_codes, notify
 
 SERVING = re.compile(r"serving: (\d+) of 2 slots, (\d+) waiting, (\d+) tokens/s")

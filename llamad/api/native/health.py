@@ -14,7 +14,7 @@ from llamad.api.request.errors import ApiError
 from llamad.api.service.served_model import ServedModel
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response
-from llamad.models.host import State
+from llamad.models.host_state import State
 
 _LOADING = (State.LOADING, State.RESTARTING)
 

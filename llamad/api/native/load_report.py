@@ -13,7 +13,7 @@ from llamad.api.service.model_table import ModelTable
 from llamad.api.service.served_model import ServedModel
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response
-from llamad.models.host import State
+from llamad.models.host_state import State
 
 
 class Load(msgspec.Struct):

@@ -18,7 +18,7 @@ from llamad.base.clock import clock_us
 from llamad.client.embedding import Embedder
 from llamad.client.engine_client import EngineClient
 from llamad.client.events import SlotCounts
-from llamad.models.host import State
+from llamad.models.host_state import State
 
 S = TypeVar("S", contravariant=True)
 

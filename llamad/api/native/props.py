@@ -20,7 +20,7 @@ from llamad.api.service.body_reading import with_body
 from llamad.api.service.served_model import ServedModel
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response
-from llamad.models.host import State
+from llamad.models.host_state import State
 from llamad.options.values import SystemPrompt
 
 

@@ -11,7 +11,7 @@ import logging
 import time
 
 from llamad.api.service.served_model import ServedModel
-from llamad.models.host import State
+from llamad.models.host_state import State
 
 log = logging.getLogger("llamad.api")
 

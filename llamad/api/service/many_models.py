@@ -34,7 +34,8 @@ from llamad.models.catalogue.heads import Heads
 from llamad.models.fleet.downloads import Downloads
 from llamad.models.fleet.fleet import Engine, Fleet
 from llamad.models.fleet.model_events import ModelEvents
-from llamad.models.host import Host, State
+from llamad.models.host import Host
+from llamad.models.host_state import State
 from llamad.models.hub.cache import HubCache, hub_folder
 from llamad.models.hub.errors import HubError
 from llamad.models.hub.fetch import Fetch

@@ -12,7 +12,7 @@ from llamad.api.service.served_model import ServedModel
 from llamad.api.service.service import Service
 from llamad.http.exchange import Exchange
 from llamad.http.request import Request
-from llamad.models.host import State
+from llamad.models.host_state import State
 
 
 class ModelTable:

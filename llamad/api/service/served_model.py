@@ -41,7 +41,8 @@ from llamad.flags.help import props
 from llamad.flags.settings import ModelSettings, Settings
 from llamad.http.exchange import Exchange
 from llamad.http.request import Request
-from llamad.models.host import Host, State
+from llamad.models.host import Host
+from llamad.models.host_state import State
 from llamad.options.values import SystemPrompt
 from llamad.protocol.errors import LoadError
 from llamad.protocol.model_info import Model

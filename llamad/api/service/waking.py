@@ -17,7 +17,7 @@ from llamad.api.service.gate import Gate
 from llamad.api.service.served_model import ServedModel
 from llamad.http.exchange import Exchange
 from llamad.http.request import Request
-from llamad.models.host import State
+from llamad.models.host_state import State
 
 log = logging.getLogger("llamad.api")
 

@@ -17,7 +17,8 @@ from llamad.models.fleet.model import COUNTED, RESTING
 from llamad.models.fleet.model import State as ModelState
 from llamad.models.fleet.scheduler import Scheduler
 from llamad.models.fleet.shares import Shares
-from llamad.models.host import Host, State
+from llamad.models.host import Host
+from llamad.models.host_state import State
 from llamad.protocol.control_messages import Budget
 
 log = logging.getLogger("llamad.models")

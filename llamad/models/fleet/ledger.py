@@ -43,11 +43,8 @@ class Ledger:
         """Return the bytes of every model that holds some, by device."""
         return self._bytes
 
-    def can_reserve(self, need: Mapping[str, int]) -> bool:
-        return all(self.used(device) + n <= self.limit(device) for device, n in need.items() if n)
-
     def reserve(self, model: str, need: Mapping[str, int]) -> None:
-        """Promise memory to a model that holds none; can_reserve() has said that it is there."""
+        """Promise memory to a model that holds none. The caller has made sure that it is there."""
         self._set(model, need)
 
     def settle(self, model: str, measured: Mapping[str, int]) -> None:

@@ -11,7 +11,8 @@ from typing import Protocol
 
 from llamad.engine.loading.memory import host_free
 from llamad.engine.loading.threads import compute_threads
-from llamad.models.host import Host, State
+from llamad.models.host import Host
+from llamad.models.host_state import State
 
 
 class Sharing(Protocol):

@@ -147,7 +147,7 @@ class Table:
     def fail(self, model: Model, reason: str, now: float) -> None:
         """Give a model up for a while: refuse everybody who waits for it, and stop its process if it has one that only
         waits for memory."""
-        if model.loaded_at > model.started_at and now - model.loaded_at >= SOUND_SECONDS:
+        if model.loaded_at >= model.started_at and now - model.loaded_at >= SOUND_SECONDS:
             model.n_failures = 0
         seconds = min(BACKOFF_MAX_SECONDS, BACKOFF_SECONDS * 2.0 ** min(model.n_failures, 16))
         model.n_failures += 1

@@ -6,7 +6,7 @@ import pytest
 from support.fake_daemon import Faked
 
 from llamad.engine.testing.fake import Fake
-from llamad.models.host import State
+from llamad.models.host_state import State
 
 SECRETS = ("/srv/secret", "you serve Mallory", "TEMPLATE-TEXT", "GRAMMAR-TEXT")
 PUBLIC = ("/props", "/models", "/v1/models", "/v1/models/x", "/health", "/v1/health", "/health?include_slots")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.fleet import Fleet
+from support.fleet.driver import Fleet
 
 
 def test_a_full_queue_refuses():
@@ -114,6 +114,16 @@ def test_a_sleeping_model_whose_waiter_left_sleeps_on():
     assert fleet["a"] == "sleeping"
 
 
+def test_an_unload_of_a_model_that_goes_to_sleep_wins():
+    fleet = Fleet({"a": 1}, sleep=10.0)
+    fleet.serve("a", 1)
+    fleet.is_prompt = False
+    assert fleet.wait(11.0) == ["stop a slept"]
+    assert fleet.do("unload", "a") == []
+    fleet.do("stopped", "a")
+    assert fleet["a"] == "unloaded"
+
+
 def test_a_failure_refuses_until_its_back_off_has_passed():
     fleet = Fleet({"a": 1}, is_prompt=False)
     fleet.do("request", "a", 1)
@@ -130,6 +140,31 @@ def test_a_failure_refuses_until_its_back_off_has_passed():
     fleet.planned("a")
     fleet.loaded("a")
     assert (fleet["a"], fleet.scheduler.reason("a")) == ("loaded", "")
+
+
+def test_a_model_that_has_served_for_long_is_forgiven_its_failures():
+    fleet = Fleet({"a": 1})
+    delays = []
+    for seconds in (1.0, 1.0, 61.0, 1.0):
+        fleet.do("load", "a")
+        fleet.wait(seconds)
+        fleet.do("failed", "a", "it ended 10 times")
+        fleet.do("request", "a", 1)
+        delays.append(fleet.refusals[-1].retry_after)
+    assert delays == [5, 10, 5, 10]
+
+
+def test_a_victim_that_crashes_and_is_needed_no_more_admits_once_it_serves():
+    fleet = Fleet({"a": 6, "b": 6}, capacity=10)
+    fleet.do("request", "a", 1)
+    fleet.do("request", "b", 2)
+    fleet.wait(31.0)
+    fleet.do("request", "a", 3)
+    fleet.do("crashed", "a")
+    assert fleet["a"] == "draining"
+    assert fleet.do("leave", 2) == ["stop b unneeded"]
+    assert fleet["a"] == "loading"
+    assert fleet.loaded("a") == ["admit 3"]
 
 
 def test_an_unload_forgets_a_failure():

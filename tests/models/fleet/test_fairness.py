@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from support.fleet import Fleet
-from support.many_models.fleet_world import LOAD, OVERLONG, PLAN, STOP, World
+from support.fleet.driver import Fleet
+from support.fleet.world import LOAD, OVERLONG, PLAN, STOP, World
 
 WAIT = 30.0
 REQUEST = 8.0

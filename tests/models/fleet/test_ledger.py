@@ -8,16 +8,17 @@ from llamad.models.fleet.ledger import Ledger
 def test_reserve_settle_release():
     ledger = Ledger()
     ledger.observe({"CUDA0": 10, "host": 100})
-    assert ledger.can_reserve({"CUDA0": 10})
     ledger.reserve("a", {"CUDA0": 6, "host": 0})
     assert ledger.of("a") == {"CUDA0": 6}
-    assert not ledger.can_reserve({"CUDA0": 5, "host": 1})
-    assert ledger.can_reserve({"CUDA0": 4})
+    ledger.reserve("b", {"CUDA0": 4})
+    assert ledger.used("CUDA0") == 10
     ledger.settle("a", {"CUDA0": 11, "host": 2})  # more than there is: it is in use nevertheless
-    assert (ledger.used("CUDA0"), ledger.used("host")) == (11, 2)
-    assert ledger.can_reserve({"CUDA0": 0, "host": 98})
+    assert (ledger.used("CUDA0"), ledger.used("host")) == (15, 2)
+    assert ledger.models() == {"a": {"CUDA0": 11, "host": 2}, "b": {"CUDA0": 4}}
     ledger.release("a")
     ledger.release("a")
+    assert (ledger.used("CUDA0"), ledger.used("host")) == (4, 0)
+    ledger.release("b")
     assert (ledger.used("CUDA0"), ledger.used("host"), ledger.models()) == (0, 0, {})
     assert ledger.devices() == ["CUDA0", "host"]
 

@@ -1,4 +1,4 @@
-"""The scheduler in a simulated world, with random events: fleet_rules.py checks every one of them.
+"""The scheduler in a simulated world, with random events: rules.py checks every one of them.
 
 Nobody waits for ever: when no more requests come, everybody who waits is admitted or refused within a bound.
 """
@@ -6,7 +6,7 @@ Nobody waits for ever: when no more requests come, everybody who waits is admitt
 from __future__ import annotations
 
 import pytest
-from support.many_models.fleet_world import CRASH, LOAD, OVERLONG, PLAN, STOP, World
+from support.fleet.world import CRASH, LOAD, OVERLONG, PLAN, STOP, World
 
 N_SEEDS = 300
 

@@ -6,7 +6,7 @@ import random
 import statistics
 import time
 
-from support.fleet import Fleet
+from support.fleet.driver import Fleet
 
 
 def test_an_event_takes_less_than_a_millisecond():

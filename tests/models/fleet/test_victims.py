@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Iterable, Mapping
 
 import pytest
 
 from llamad.models.fleet.victims import N_EXACT_MAX, Candidate, choose, cost
 
 
-def frees(candidates, device: str) -> int:
+def frees(candidates: Iterable[Candidate], device: str) -> int:
     return sum(one.frees.get(device, 0) for one in candidates)
 
 
-def covers(candidates, missing) -> bool:
+def price(candidates: Iterable[Candidate]) -> float:
+    return sum(one.cost for one in candidates)
+
+
+def covers(candidates: Iterable[Candidate], missing: Mapping[str, int]) -> bool:
     return all(frees(candidates, device) >= n for device, n in missing.items())
 
 
@@ -39,13 +44,13 @@ def test_the_cheapest_set_is_chosen(seed):
         sets = itertools.chain.from_iterable(
             itertools.combinations(candidates, n) for n in range(len(candidates) + 1)
         )
-        costs = [sum(one.cost for one in some) for some in sets if covers(some, missing)]
+        costs = [price(some) for some in sets if covers(some, missing)]
         chosen = choose(candidates, missing)
         if not costs:
             assert chosen is None
             continue
         assert covers(chosen, missing)
-        assert sum([one.cost for one in chosen], 0.0) == pytest.approx(min(costs))
+        assert abs(price(chosen) - min(costs)) < 1e-9
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -23,7 +23,8 @@ from support.systemd.recorder import Recorder
 
 from llamad.flags.groups.model import DEFAULT_MODEL
 from llamad.flags.parse import parse
-from llamad.models.host import Host, State
+from llamad.models.host import Host
+from llamad.models.host_state import State
 from llamad.systemd import exit_codes
 
 NAME = "org/SmolLM2-135M-Instruct-GGUF"

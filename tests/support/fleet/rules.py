@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from llamad.models.fleet.effects import Refit, Refuse
 
 if TYPE_CHECKING:
-    from support.many_models.fleet_world import Engine, World
+    from support.fleet.world import Engine, World
 
 SLOTS = "slots"
 
@@ -134,12 +134,14 @@ class Rules:
         scheduler = world.scheduler
         for engine in world.engines.values():
             state = scheduler.state(engine.name)
-            self._check_asked(engine)
+            self._check_asked(engine, event)
             assert (
                 scheduler.waiting(engine.name) == len(engine.waiting) <= (world.limits.queue_max or math.inf)
             )
             assert scheduler.active(engine.name) == len(engine.active)
             assert dict(scheduler.ledger.of(engine.name)) == {k: n for k, n in engine.held.items() if n > 0}
+            if engine.process in ("planning", "planned"):
+                assert engine.since < math.inf, "an engine plans for nobody"
             if state == "loaded":
                 assert engine.process == "serving"
                 assert not engine.waiting, "somebody waits for a loaded model"
@@ -159,12 +161,15 @@ class Rules:
         ends = counters.loads + counters.failures
         return Counter({name: ends[name] + counters.n_drains_cancelled for name in self.world.engines})
 
-    def _check_asked(self, engine: Engine) -> None:
+    def _check_asked(self, engine: Engine, event: str) -> None:
         """What the operator asked for has no ticket, so the scheduler is asked whether it is still wanted."""
         is_asked = self.world.scheduler._models[engine.name].asked_at is not None
         if not is_asked and engine.asked_at < math.inf:
             state = self.world.scheduler.state(engine.name)
-            assert state == "loaded" or self._n_ends()[engine.name] > self.n_ends[engine.name]
+            # A load that cancels an unload is carried out at once; the model may become a victim in the same event.
+            assert (
+                state == "loaded" or event == "load" or self._n_ends()[engine.name] > self.n_ends[engine.name]
+            )
             engine.asked_at = math.inf
 
     def _check_victims(self) -> None:

@@ -1,7 +1,7 @@
 """A simulated world around a scheduler: engines that plan, load, fail, crash and stop after random times, requests of
 random length, clients that leave, and an operator who does everything at the wrong moment.
 
-It keeps books of its own, and fleet_rules.py compares them with what the scheduler does after every event.
+It keeps books of its own, and rules.py compares them with what the scheduler does after every event.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from llamad.models.fleet.effects import Admit, Limits, Proceed, Refit, Refuse, Start, Stop
 from llamad.models.fleet.scheduler import Scheduler
-from support.many_models.fleet_rules import Rules
+from support.fleet.rules import Rules
 
 PLAN, LOAD, STOP, CRASH, REQUEST, OVERLONG = 1.0, 6.0, 2.0, 4.0, 8.0, 40.0  # the longest, in seconds
 DEVICES = ("CUDA0", "CUDA1", "host")
@@ -93,6 +93,8 @@ class World:
         """Let time pass until nothing happens any more."""
         while True:
             tick = self.scheduler.next_tick(self.now)
+            if tick is not None and self.random.random() < 0.1:
+                tick += self.random.uniform(0.0, 0.5)  # the event loop was busy
             time = min(self._heap[0][0] if self._heap else math.inf, math.inf if tick is None else tick)
             if time > until or time == math.inf:
                 return
@@ -167,7 +169,7 @@ class World:
             return
         measured = dict(engine.held)
         if self.random.random() < self.trouble:
-            measured = {device: n + self.random.randint(-4, 4) for device, n in measured.items()}
+            measured = {device: max(0, n + self.random.randint(-4, 4)) for device, n in measured.items()}
         if engine.process in ("loading", "crashed"):
             engine.process = "serving"
             engine.held = measured
