@@ -292,6 +292,9 @@ class ManyModels(ModelTable):
         assert entry.settings is not None
         host = served.host
         host.apply(variants.changed_limits(host.settings, entry.settings))
+        if served.gate is not None:
+            sleep_seconds = entry.settings.sleep_idle_seconds
+            self.fleet.change(served.gate.engine_id, is_pinned=entry.is_pinned, sleep_seconds=sleep_seconds)
         own = variants.own_settings(entry.settings)
         try:
             new = ServedModel(self.service, host, own, served.gate)

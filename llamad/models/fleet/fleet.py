@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from llamad.models.fleet.effects import Admit, Effect, Proceed, Refit, Refuse, Start, Stop, StopReason
 from llamad.models.fleet.model import COUNTED, RESTING
 from llamad.models.fleet.model import State as ModelState
+from llamad.models.fleet.read_ahead import read_ahead
 from llamad.models.fleet.scheduler import Scheduler
 from llamad.models.fleet.shares import Shares
 from llamad.models.host import Host
@@ -108,6 +109,12 @@ class Fleet:
         engine.is_pinned = is_pinned
         self.scheduler.add(id, is_pinned=is_pinned, sleep_seconds=sleep_seconds)
         return engine
+
+    def change(self, id: str, *, is_pinned: bool, sleep_seconds: float) -> None:
+        """Change the settings of an engine that the fleet itself uses."""
+        self._engines[id].is_pinned = is_pinned
+        self.scheduler.add(id, is_pinned=is_pinned, sleep_seconds=sleep_seconds)
+        self._set_timer()
 
     async def remove(self, id: str) -> None:
         """Remove an engine as soon as its requests have ended, and return then."""
@@ -243,6 +250,8 @@ class Fleet:
         engine.proceed = asyncio.get_running_loop().create_future()
         self._capacity = dict(capacity)
         self._apply(self.scheduler.planned(engine.id, need, capacity, _now()))
+        if not engine.proceed.done():
+            self._spawn(asyncio.ensure_future(read_ahead(engine.host.settings.model)))
         await engine.proceed
 
     def _proceed(self, engine: Engine) -> None:
