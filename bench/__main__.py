@@ -30,6 +30,7 @@ COMMANDS = {
     ),
     "same-text": ("bench.same_text", "check that llamad generates the same text as llama-server"),
     "conversation": ("bench.conversation", "how much of a growing conversation is prefilled again"),
+    "cold-models": ("bench.cold_models", "first token of a model that is not loaded, two models at once"),
     "estimates": ("bench.fit.estimates", "the memory that is estimated for models, and what they take"),
     "fit": ("bench.fit.command", "what --fit chooses, compared with llama-server"),
     "fleet": (
