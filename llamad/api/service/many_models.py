@@ -161,6 +161,7 @@ class ManyModels(ModelTable):
             host,
             is_pinned=any(one.is_pinned for one in group),
             sleep_seconds=leader.settings.sleep_idle_seconds,
+            stop_seconds=leader.stop_timeout,
         )
         self._spare.add(host)
         gate = Gate(self.fleet, engine.id, self._again)
@@ -351,6 +352,11 @@ class ManyModels(ModelTable):
         """Nothing is loaded before it is needed."""
 
     async def load(self) -> None:
+        if not self.catalogue.entries:
+            log.warning(
+                "there are no models yet: `llamad pull USER/MODEL` downloads one, --models-dir FOLDER serves those of a"
+                " folder"
+            )
         self.load_on_startup()
         self._spawn(self._read_heads())
 

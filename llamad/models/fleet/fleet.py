@@ -54,9 +54,10 @@ class RefusedError(Exception):
 class Engine:
     """One engine of the fleet."""
 
-    def __init__(self, id: str, host: Host) -> None:
+    def __init__(self, id: str, host: Host, stop_seconds: float) -> None:
         self.id = id
         self.host = host
+        self.stop_seconds = stop_seconds
         self.spare = (
             0  # bytes that it must leave free on each device, because its last load ran out of memory
         )
@@ -98,9 +99,12 @@ class Fleet:
 
     # Engines.
 
-    def add(self, id: str, host: Host, *, is_pinned: bool, sleep_seconds: float) -> Engine:
-        """Add an engine, which is not loaded until it is needed."""
-        engine = self._engines[id] = Engine(id, host)
+    def add(
+        self, id: str, host: Host, *, is_pinned: bool, sleep_seconds: float, stop_seconds: float
+    ) -> Engine:
+        """Add an engine, which is not loaded until it is needed. One that is unloaded is killed after `stop_seconds`,
+        if it has not ended by then."""
+        engine = self._engines[id] = Engine(id, host, stop_seconds)
         host.label = id
         host.on_state.append(lambda _: self._on_state(engine))
         host.on_progress = lambda: self.progressed(id) if self.progressed is not None else None
@@ -264,7 +268,8 @@ class Fleet:
         self._spawn(engine.stopping)
 
     async def _stopped(self, engine: Engine, reason: StopReason) -> None:
-        await engine.host.unload(State.SLEEPING if reason == "slept" else State.UNLOADED)
+        state = State.SLEEPING if reason == "slept" else State.UNLOADED
+        await engine.host.unload(state, engine.stop_seconds)
         engine.stopping = None
         engine.spare = 0
         self._apply(self.scheduler.stopped(engine.id, _now()))

@@ -160,8 +160,8 @@ class Fetch:
         by_path = {file.path: file for file in listing.files}
         if _PRESET in by_path and self._settings.hf_file is None:
             raise HubError(
-                f"{repo} is a preset of several models, which this version of llamad does not support yet; name one of"
-                " its models with --hf-repo"
+                f"{repo} is a preset of several models: download its {_PRESET}, read what it sets, and start with"
+                f" --models-preset {_PRESET}; or name one of its models with --hf-repo"
             )
         shards, projector = self._choose(repo, quant, list(by_path))
         files = [by_path[path] for path in (*shards, projector) if path is not None]
