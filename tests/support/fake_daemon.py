@@ -60,8 +60,7 @@ class FakedHost(Host):
             n_ctx_slot=self.n_ctx_fake,
             vectors=vectors.info if vectors is not None else None,
         )
-        assert self.prepare is not None
-        self.prepare(self.model)
+        self.prepare_users(self.model)
         core = Core(
             vocab,
             self.fake.ctx,
@@ -88,8 +87,7 @@ class FakedHost(Host):
         if vectors is not None:
             pack = (vectors.n_pack, vectors.n_seq_max)
             self.connect_vectors(Loaded(info, 0, 0, True, vectors.info, pack, []), asking)
-        assert self.engine_ready is not None
-        await self.engine_ready(self.engine)
+        await self.show_engine()
         self.state = State.READY
 
     async def replace(self) -> None:
