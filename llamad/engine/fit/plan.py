@@ -234,8 +234,16 @@ class Planner:
     def _made(self, settings: ModelSettings, choice: Choice, warnings: tuple[str, ...] = ()) -> Plan:
         chosen, usage = self._with_choice(settings, choice), self._usage(settings, choice)
         kept = Kept(self._store.key, choice, self._share) if choice != Choice() else None
+        self._check_others(usage, choice)
         available = self._with_others(usage) if self._budget is not None else None
         return Plan(chosen, usage, self._devices, choice, self._shape, warnings, kept, available)
+
+    def _check_others(self, usage: Usage, choice: Choice) -> None:
+        """Check the devices that only the draft model or the projector uses. Raises LoadError."""
+        names = {device.name for device in self._devices}
+        for name, use in usage.devices.items():
+            if name not in names and use.total and use.total > (free := described(name).free):
+                raise self._refusal(usage, name, free, choice)
 
     def _with_others(self, usage: Usage) -> Available:
         """Return what is available, with the devices that only the draft model or the projector uses."""

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 from support.live_daemon import model_path
-from support.models.paper_devices import on_paper
+from support.models.paper_devices import Paper, on_paper
 from support.models.tiny_model import write_tiny
 
 from llamad.engine.fit import plan as fit
 from llamad.engine.fit.bound import margins_of
-from llamad.engine.fit.measure import Measurer
+from llamad.engine.fit.measure import Device, Measurer
 from llamad.engine.fit.plan import Planner, UnfitLoadError
 from llamad.engine.fit.planned import Kept, summary, with_choice
 from llamad.engine.fit.search import Choice, Share
@@ -233,3 +233,25 @@ def test_the_patterns_of_a_choice():
         r"blk\.8\.ffn_down.*",
         r"blk\.9\.ffn_(up|down|gate_up|gate)_(ch|)exps",
     ]
+
+
+@pytest.mark.parametrize("free", [1.0, 3.0])
+def test_a_device_that_only_the_draft_model_uses_is_checked_too(monkeypatch, tiny, free):
+    """-devd may name a device that the served model does not use."""
+
+    class WithDraft(Paper):
+        free = totals = (20.0,)
+
+        def usage(self, wanted):
+            return super().usage(wanted) + Usage({"GPU7": Use(draft=2 * GIB)}, Use())
+
+    monkeypatch.setattr(fit, "Measurer", WithDraft)
+    monkeypatch.setattr(fit, "described", lambda name: Device(name, "paper", int(free * GIB), 80 * GIB))
+    planner = Planner(settings(model=tiny), 1, always=True)
+    if free > 2:
+        assert planner.plan().usage.devices["GPU7"].draft == 2 * GIB
+        return
+    with pytest.raises(
+        UnfitLoadError, match=r"takes 2.00 GiB of GPU7 .*draft model 2.00 GiB.*1.00 GiB are free"
+    ):
+        planner.plan()
