@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from support.loops.routes import routes as all_routes
+from support.loops.routes import all_routes
 
 import llamad
 from llamad.flags.table import TABLE
