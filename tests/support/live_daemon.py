@@ -18,6 +18,8 @@ from support.http_client import Client
 
 WAIT_SECONDS = 60
 TESTS = Path(__file__).resolve().parent.parent
+# Flags that say what is served, in place of the default model.
+SOURCES = frozenset({"-hf", "-mu", "--models-dir", "--models-preset"})
 LOG_LINE = re.compile(r"\d{4}-\d\d-\d\d |llamad: ").match
 
 
@@ -69,13 +71,13 @@ class Live:
         trust: Path | None = None,
         watched: bool = False,
     ):
-        is_by_name = "-hf" in flags or "-mu" in flags
+        has_own = not SOURCES.isdisjoint(flags)
         command = [
             *before,
             sys.executable,
             "-m",
             "support.loops.watched_daemon" if watched else "llamad",
-            *([] if is_by_name else ["-m", model or model_path()]),
+            *([] if has_own else ["-m", model or model_path()]),
             "-t",
             "1",
             "--port",
