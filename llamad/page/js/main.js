@@ -12,6 +12,7 @@ import { askKey } from "./views/key_dialog.js";
 import { listenToKeys } from "./views/keys.js";
 import { LiveView } from "./views/live_view.js";
 import { modelPicker } from "./views/model_picker.js";
+import { modelsButton } from "./views/models_dialog.js";
 import { RawView } from "./views/raw_view.js";
 import { openSettings } from "./views/settings.js";
 import { Shell } from "./views/shell.js";
@@ -31,7 +32,7 @@ class Page {
     const extra = [themeButton(), iconButton("help", "Keyboard", openHelp)];
     this.sidebar = new Sidebar((path) => this.go(path), extra);
     this.settings = iconButton("settings", "Settings", () => this.openSettings());
-    this.shell = new Shell(this.sidebar.element, [modelPicker(), this.settings], statusBanner());
+    this.shell = new Shell(this.sidebar.element, [modelPicker(), modelsButton(), this.settings], statusBanner());
     document.body.prepend(this.shell.skip, this.shell.element);
     addEventListener("hashchange", () => this.show());
     listenToKeys({ newChat: () => this.go("chat"), settings: () => this.openSettings(), help: openHelp });

@@ -74,4 +74,4 @@ class ChatPage:
     def end(self) -> None:
         said = [line for line in self.browser.log() if not any(part in line for part in self.expected)]
         self.browser.open("about:blank")
-        assert said == []
+        assert said == [], said

@@ -17,6 +17,7 @@ const SHAPES = {
   infill: "M4 6h16M4 18h16M4 12h3M17 12h3M10 12h4",
   live: "M3 12h4l3-7 4 14 3-7h4",
   menu: "M4 7h16M4 12h16M4 17h16",
+  models: "M12 3.5l8 4-8 4-8-4zM4 12l8 4 8-4M4 16.5l8 4 8-4",
   moon: "M20 14.5A8 8 0 0 1 9.5 4 8 8 0 1 0 20 14.5z",
   more: "M6 12v.1M12 12v.1M18 12v.1",
   play: "M8 5.5v13l10.5-6.5z",

@@ -6,7 +6,7 @@ import * as library from "../data/library.js";
 import { preferences } from "../data/preferences.js";
 import { validSampling } from "../data/sampling.js";
 import { pathTo } from "../data/tree.js";
-import { check, chosenModel, models } from "../server/server.js";
+import { check, modelToName } from "../server/server.js";
 
 const running = new Map(); // the id of a conversation → its Generation
 
@@ -35,7 +35,7 @@ class Generation {
     const before = continues ? node.id : node.parent;
     try {
       const body = chatBody(conversation, pathTo(conversation, before), {
-        model: models.value.length > 1 ? chosenModel.value : "",
+        model: modelToName(),
         sampling: validSampling(preferences.get("sampling")),
         thinking: preferences.get("thinking", "auto"),
         continues,

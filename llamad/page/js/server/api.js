@@ -91,10 +91,16 @@ export async function getText(path, options) {
   return (await send(path, options)).text();
 }
 
-/** Return {status, body} of /health, whatever its status; null if the server is not reached. */
-export async function health() {
+/** Return the JSON that answers a POST. */
+export async function postJson(path, body) {
+  return (await send(path, { body })).json();
+}
+
+/** Return {status, body} of /health, whatever its status; null if the server is not reached. With `model`, of one. */
+export async function health(model = "") {
+  const query = model ? `?model=${encodeURIComponent(model)}` : "";
   try {
-    const response = await fetch(new URL("health", BASE), { cache: "no-store" });
+    const response = await fetch(new URL(`health${query}`, BASE), { cache: "no-store" });
     return { status: response.status, body: await response.json() };
   } catch {
     return null;
@@ -103,7 +109,17 @@ export async function health() {
 
 /** Yield the events of a streamed POST. Throws ApiError, also for an error inside the stream. */
 export async function* postStream(path, body, signal) {
-  const response = await send(path, { body: { ...body, stream: true }, signal });
+  yield* readEvents(await send(path, { body: { ...body, stream: true }, signal }));
+}
+
+/** Yield the events of a streamed GET, after `onOpen` was called. Throws ApiError; never asks for a key. */
+export async function* getStream(path, signal, onOpen) {
+  const response = await send(path, { signal, quiet: true });
+  onOpen();
+  yield* readEvents(response);
+}
+
+async function* readEvents(response) {
   const chunks = response.body.pipeThrough(new TextDecoderStream()).getReader();
   const reader = new EventReader();
   try {

@@ -2,9 +2,10 @@
 
 import { fill, h } from "../base/dom.js";
 import { count, decimal, percent } from "../base/format.js";
+import { stateOf } from "../data/model_list.js";
 import { ratesOf, Series } from "../data/series.js";
 import { ApiError, getJson, getText, health } from "../server/api.js";
-import { props } from "../server/server.js";
+import { chosenModel, models, props, router } from "../server/server.js";
 import { readMetrics } from "../server/prometheus.js";
 import { Chart } from "./chart.js";
 import { slotTable } from "./slot_table.js";
@@ -49,11 +50,13 @@ export class LiveView {
       this.charts.map((chart) => chart.element),
     );
     this.slots = h("div");
+    this.title = h("h2", {}, "Live");
+    this.model = ""; // of a server with many models, the one whose numbers are shown
     this.notes = h("div.notes", { role: "status" });
     this.element = h(
       "div.tool-view",
       {},
-      h("div.column.wide", {}, h("h2", {}, "Live"), this.notes, this.tiles, this.slots),
+      h("div.column.wide", {}, this.title, this.notes, this.tiles, this.slots),
     );
     this.before = null;
     this.hasAsked = false; // whether it has asked for a key
@@ -63,6 +66,7 @@ export class LiveView {
 
   async tick() {
     if (document.hidden || this.isAsking) return;
+    this.setModel(router.value ? chosenModel.value : "");
     this.isAsking = true;
     try {
       const quiet = this.hasAsked;
@@ -74,6 +78,15 @@ export class LiveView {
     }
   }
 
+  /** Show the numbers of another model: its counters are others. */
+  setModel(model) {
+    if (model === this.model) return;
+    this.model = model;
+    this.before = null;
+    for (const series of Object.values(this.series)) series.values = [];
+    this.title.textContent = model ? `Live: ${model}` : "Live";
+  }
+
   /** Read /metrics; return why there are none, or "". Without them, /health still tells how many slots are busy. */
   async readMetrics(quiet) {
     let text;
@@ -81,13 +94,13 @@ export class LiveView {
       text = await getText("metrics", { quiet });
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
-      const answer = await health();
+      const answer = await health(this.model);
       this.take({ generated: 0, prompt: 0, busy: answer?.body.slots_processing ?? 0, waiting: 0, cache: 0, reused: 0 });
       this.showOnly(["Busy slots"]);
       return noteOf(error, "Speed, queue and cache", "--metrics");
     }
     const now = performance.now();
-    const metrics = readMetrics(text);
+    const metrics = readMetrics(text, this.model);
     this.take(ratesOf(this.before?.metrics ?? null, metrics, this.before ? (now - this.before.now) / 1000 : 0));
     this.before = { metrics, now };
     this.showOnly(null);
@@ -106,8 +119,13 @@ export class LiveView {
   }
 
   async readSlots(quiet) {
+    if (this.model && stateOf(models.value.find((one) => one.id === this.model)) !== "loaded") {
+      fill(this.slots);
+      return `${this.model} is not loaded.`;
+    }
+    const query = this.model ? `?model=${encodeURIComponent(this.model)}&autoload=false` : "";
     try {
-      fill(this.slots, slotTable(await getJson("slots", { quiet })));
+      fill(this.slots, slotTable(await getJson(`slots${query}`, { quiet })));
       return "";
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;

@@ -1,7 +1,7 @@
 // A streamed request of a view: starts and stops it, and never runs two at once.
 
 import { ApiError, postStream } from "../server/api.js";
-import { chosenModel, models } from "../server/server.js";
+import { modelToName } from "../server/server.js";
 
 export class StreamRun {
   constructor(onchange) {
@@ -25,10 +25,10 @@ export class StreamRun {
     const control = new AbortController();
     this.control = control;
     this.onchange();
-    const model = models.value.length > 1 ? { model: chosenModel.value } : {};
+    const model = modelToName();
     let problem = "";
     try {
-      for await (const event of postStream(path, { ...model, ...body }, control.signal)) {
+      for await (const event of postStream(path, { ...(model && { model }), ...body }, control.signal)) {
         if (this.control !== control) break; // another request began
         take(event);
       }

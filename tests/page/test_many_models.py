@@ -1,0 +1,143 @@
+"""The page of a server with many models: the choice of one, what is shown of them, loading and unloading by hand."""
+
+import json
+
+import pytest
+from support.live_daemon import Live, until
+
+PRESET = """
+[*]
+ctx-size      = 1024
+parallel      = 1
+warmup        = off
+default-model = second
+
+[first]
+model = {model}
+
+[second]
+model    = {model}
+ctx-size = 512
+
+[broken]
+model = /none.gguf
+"""
+PICK = """
+const picker = document.querySelector('.model-picker select');
+picker.value = arguments[0];
+picker.dispatchEvent(new Event('change'));
+"""
+EXPORT = (
+    "return import(new URL('js/data/library.js', document.baseURI)).then((library) => library.exportText())"
+)
+
+
+@pytest.fixture(scope="module")
+def preset(tiny, tmp_path_factory):
+    path = tmp_path_factory.mktemp("many") / "models.ini"
+    path.write_text(PRESET.format(model=tiny))
+    return path
+
+
+def start(preset, *flags):
+    environ = {"LLAMA_CACHE": str(preset.parent / "cache")}
+    return Live("--models-preset", str(preset), *flags, env=environ)
+
+
+@pytest.fixture
+def router(preset):
+    with start(preset, "--metrics", "--slots") as server:
+        yield server
+
+
+def statuses(client):
+    return {one["id"]: one["status"]["value"] for one in client.get("/models").json["data"]}
+
+
+def options(*texts):
+    """Return a condition: the list to choose from has these lines."""
+    shown = "[...document.querySelectorAll('.model-picker option')].map((one) => one.textContent).join('|')"
+    return f"{shown} === {json.dumps('|'.join(texts))}"
+
+
+def test_a_model_is_chosen_and_loaded_by_a_chat(router, open_page):
+    page = open_page(router.client, sampling={"n_predict": 2})
+    browser = page.browser
+    browser.wait_for(options("broken (failed)", "first (not loaded)", "second (not loaded)"))
+    assert browser.run("return document.querySelector('.model-picker select').value") == "second"
+    assert browser.run("return document.querySelector('.banner').hidden")
+    assert set(statuses(router.client).values()) == {"unloaded"}  # looking at a page loads nothing
+    browser.run(PICK, "first")
+    page.send("Hello")
+    assert browser.find_all(".error") == []
+    browser.wait_for(options("broken (failed)", "first", "second (not loaded)"))
+    told = json.loads(browser.run(EXPORT))
+    assert [node.get("model") for node in told["conversations"][0]["nodes"].values()] == [None, "first"]
+    browser.reload()
+    browser.wait_for("document.querySelector('.model-picker select')?.value === 'first'")
+    browser.click(".new-chat")
+    browser.wait_for("document.querySelector('.empty-state p').textContent.includes('1,024 tokens')")
+
+
+def test_models_are_loaded_and_unloaded_by_hand(router, open_page):
+    page = open_page(router.client)
+    browser = page.browser
+    browser.click(page.button("Models"))
+    browser.wait_for("document.querySelectorAll('.models li').length === 3")
+    assert browser.texts(".models .state") == ["failed", "not loaded", "not loaded"]
+    assert "/none.gguf" in browser.text(".models .problem:not([hidden])")
+    browser.click(page.button("Load second"))
+    browser.find(page.button("Unload second"))
+    assert statuses(router.client)["second"] == "loaded"
+    browser.click(page.button("Unload second"))
+    browser.find(page.button("Load second"))
+    until(lambda: statuses(router.client)["second"] == "unloaded")
+    page.expected += ("500 (Internal Server Error)",)
+    browser.click(page.button("Load broken"))
+    browser.wait_for(
+        "document.querySelector('dialog > .dialog-body > .problem').textContent.includes('/none.gguf')"
+    )
+
+
+def test_what_others_do_is_shown_at_once(router, open_page):
+    """The page follows the server's events, and shows why the chosen model cannot be used."""
+    page = open_page(router.client)
+    browser = page.browser
+    browser.wait_for(options("broken (failed)", "first (not loaded)", "second (not loaded)"))
+    router.client.post("/models/load", {"model": "second"})
+    browser.wait_for(options("broken (failed)", "first (not loaded)", "second"))
+    router.client.post("/models/unload", {"model": "second"})
+    browser.wait_for(options("broken (failed)", "first (not loaded)", "second (not loaded)"))
+    browser.run(PICK, "broken")
+    browser.wait_for("document.querySelector('.banner.bad').textContent.includes('/none.gguf')")
+    browser.run(PICK, "second")
+    browser.wait_for("document.querySelector('.banner').hidden")
+
+
+def test_the_live_view_is_about_the_chosen_model(router, open_page):
+    router.client.post("/completion", {"model": "first", "prompt": "x", "n_predict": 2})
+    page = open_page(router.client, path="live")
+    browser = page.browser
+    browser.wait_for("document.querySelector('.note')?.textContent === 'second is not loaded.'")
+    browser.run(PICK, "first")
+    browser.wait_for("document.querySelectorAll('.slots tbody tr').length === 1")
+    assert browser.texts("main h2") == ["Live: first"]
+    assert browser.find_all(".note") == []
+    assert statuses(router.client)["second"] == "unloaded"
+
+
+def test_with_a_key(open_page, preset):
+    """Without the key the list is shown, but not why a model failed, and nothing can be loaded."""
+    with start(preset, "--api-key", "secret") as server:
+        page = open_page(server.client)
+        page.expected += ("401 (Unauthorized)", "503 (Service Unavailable)")  # it ends before the page
+        browser = page.browser
+        browser.wait_for(options("broken (failed)", "first (not loaded)", "second (not loaded)"))
+        browser.click(page.button("Models"))
+        browser.find(page.button("Load second"))
+        assert "/none.gguf" not in browser.text(".models .problem:not([hidden])")
+        browser.click(page.button("Load second"))
+        browser.type("dialog input[type=password]", "secret")
+        browser.press("Enter")
+        browser.find(page.button("Unload second"))
+        browser.wait_for("document.querySelector('.models .problem').textContent.includes('/none.gguf')")
