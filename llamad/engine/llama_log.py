@@ -11,6 +11,7 @@ import re
 import threading
 
 from llamad._llama import ffi, lib
+from llamad.protocol.errors import SEE_LOG
 
 log = logging.getLogger("llama.cpp")
 
@@ -18,6 +19,7 @@ log = logging.getLogger("llama.cpp")
 _LEVELS = {1: logging.DEBUG, 2: logging.DEBUG, 3: logging.WARNING, 4: logging.ERROR}
 _LINE_MAX = 8192
 _ERROR = 4
+_REASON = re.compile(r"error loading model: (.+)")
 _MEMORY = re.compile(r"alloc|out of memory|insufficient memory", re.IGNORECASE)
 
 
@@ -31,6 +33,7 @@ class LlamaLog:
         self._partial = ""
         self._dropped = 0
         self.memory_error = ""  # the first line that says what llama.cpp could not allocate
+        self.load_error = ""  # the first reason why llama.cpp could not load a model
         self._lock = threading.Lock()
         lib.llamad_log_open(self._fd)
 
@@ -60,11 +63,15 @@ class LlamaLog:
     def _notice(self, line: str) -> None:
         if not self.memory_error and self._level[0] >= _ERROR and _MEMORY.search(line):
             self.memory_error = line.strip()
+        if not self.load_error and self._level[0] >= _ERROR and (match := _REASON.search(line)):
+            self.load_error = match[1].strip()
 
     def explained(self, reason: str) -> str:
-        """Return the reason of a failed load. If memory ran out, it also has what llama.cpp could not allocate, and
-        advice."""
+        """Return the reason of a failed load in llama.cpp's words if it has said one, because clients do not see the
+        log. If memory ran out, it also has what llama.cpp could not allocate, and advice."""
         self.drain()
+        if self.load_error:
+            reason = reason.replace(SEE_LOG, f"llama.cpp says: {self.load_error}")
         if not self.memory_error:
             return reason
         return (

@@ -382,7 +382,7 @@ class Host(Connections):
                 # Not earlier, because the engine measures the free memory of a GPU, and has counted the projector.
                 self._opening = asyncio.ensure_future(self.media.open())
             if isinstance(message, Progress) and not self._vocab.is_there:
-                await self._vocab.read(self.settings)  # while the engine opens the device and the weights
+                await self._vocab.try_read(self.settings)  # while the engine opens the device and the weights
         if isinstance(message, LoadFailed):
             raise LoadError(message.reason)
         await self._vocab.read(self.settings)

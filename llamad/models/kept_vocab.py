@@ -6,6 +6,7 @@ Made and awaited on the event loop; a thread reads the file.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 from llamad.flags.settings import ModelSettings
 from llamad.protocol.errors import LoadError
@@ -33,6 +34,12 @@ class KeptVocab:
             self._kept = await asyncio.get_running_loop().run_in_executor(None, self._read, settings)
         except VocabError as error:
             raise LoadError(str(error)) from None
+
+    async def try_read(self, settings: ModelSettings) -> None:
+        """Read the vocabulary ahead. If it cannot be read, nothing is raised: the engine is about to say why it cannot
+        load the model, and its reason is the better one."""
+        with suppress(LoadError):
+            await self.read(settings)
 
     def _read(self, settings: ModelSettings) -> tuple[FileId, Vocab]:
         kept, now = self._kept, file_id(settings.model)

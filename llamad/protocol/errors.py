@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+# The end of a reason, which the engine replaces with what llama.cpp has said.
+SEE_LOG = "the log above has llama.cpp's reason"
+
 
 class LoadError(Exception):
     """The model cannot be served. str() is one line that says why and what to do."""

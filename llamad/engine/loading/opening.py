@@ -11,7 +11,7 @@ from llamad._llama import ffi, lib
 from llamad.base import model_file
 from llamad.engine.loading import memory, placement
 from llamad.engine.loading.gguf_rules import check_gguf
-from llamad.protocol.errors import LoadError
+from llamad.protocol.errors import SEE_LOG, LoadError
 from llamad.tokenizer.kv_overrides import kv_overrides
 
 if TYPE_CHECKING:
@@ -152,7 +152,6 @@ def open_model(settings: ModelSettings, n_threads: int, loading: Loading, is_sur
     if handle == ffi.NULL:
         reason = ffi.string(lib.llamad_last_error()).decode(errors="replace")
         raise LoadError(
-            f"{settings.model} could not be loaded as a GGUF model{': ' + reason if reason else ''};"
-            " the log above has llama.cpp's reason"
+            f"{settings.model} could not be loaded as a GGUF model{': ' + reason if reason else ''}; {SEE_LOG}"
         )
     return handle
