@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from support.live_daemon import Live
+from support.many_models.files import Files, Router
 from support.peer import llama_server
-from support.router.files import Files, Router
 
 StartRouter = Callable[..., Router]
 

@@ -9,9 +9,9 @@ from functools import partial
 import pytest
 from support.http_client import Client
 from support.live_daemon import model_path, until
-from support.router.calls import CHAT, chat, entries, load, props, status, unload_all
-from support.router.files import Files, Router
-from support.router.streams import Background, Events, Stream
+from support.many_models.calls import CHAT, chat, entries, load, props, status, unload_all
+from support.many_models.files import Files, Router
+from support.many_models.streams import Background, Events, Stream
 
 PRESET = """
 [*]

@@ -1,1 +1,1 @@
-"""Catalogues, and a simulated world for the scheduler of many models."""
+"""Catalogues, a simulated world for the scheduler of many models, and daemons with many models."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from support.http_client import TIMEOUT, Client
-from support.router.calls import CHAT
+from support.many_models.calls import CHAT
 
 
 class Background:

@@ -47,6 +47,12 @@ class Files:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.symlink_to(self.model)
 
+    def copy(self, name: str, model: str | Path | None = None) -> Path:
+        """Copy a model, or else the usual one, so that the processes which have mapped it can be recognized."""
+        target = self.root / name
+        shutil.copy(model or self.model, target)
+        return target
+
     def add_cached(self, repo: str, name: str) -> Path:
         """Add the model to the cache, and return its path."""
         folder = self.cache / f"models--{repo.replace('/', '--')}"
