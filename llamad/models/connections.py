@@ -53,6 +53,9 @@ class Connections:
         self.arena = arena
         self.label = ""  # the model's name in log lines, if there are several models
         self.users: list[ModelUser] = []  # those that serve requests with this model
+        # A number for each API key seen so far, by its name. The engine keeps the keys' prefixes apart by it, so all
+        # users have the same.
+        self.owners: dict[str, int] = {}
         self.model: Model | None = None
         self.engine: EngineClient | None = None
         self.states: States | None = None  # None unless the flags enable them

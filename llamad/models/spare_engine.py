@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from llamad.models.engine_process import EngineProcess
 from llamad.models.host import Host
@@ -30,6 +31,8 @@ class SpareEngine:
         self._process: EngineProcess | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._is_on = False
+        # Whether there are models without a host yet.
+        self.has_more: Callable[[], bool] = lambda: False
 
     @property
     def pid(self) -> int | None:
@@ -85,7 +88,7 @@ class SpareEngine:
     def _start(self) -> None:
         self._timer = None
         states = [host.state for host in self._hosts]
-        is_wanted = any(state in _RESTING for state in states)
+        is_wanted = self.has_more() or any(state in _RESTING for state in states)
         if self._process is not None or not is_wanted or State.LOADING in states:
             return  # the end of a load calls _on_state()
         try:

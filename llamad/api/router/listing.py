@@ -44,7 +44,7 @@ def entry_json(models: ManyModels, entry: Entry, *, has_key: bool) -> dict[str, 
         "owned_by": "llamacpp",
         "status": _status_json(models, entry, has_key),
         "architecture": {
-            "input_modalities": models.heads.modalities(entry.settings),
+            "input_modalities": models.modalities(entry),
             "output_modalities": ["text"],
         },
         "source": entry.source,
@@ -52,7 +52,7 @@ def entry_json(models: ManyModels, entry: Entry, *, has_key: bool) -> dict[str, 
     }
     if served is not None and served.host.model is not None:
         shown["meta"] = meta_json(served.host.model)
-    elif entry.settings is not None and (head := models.heads.known(entry.settings.model)) is not None:
+    elif (head := models.head(entry)) is not None:
         shown["meta"] = {
             "n_vocab": head.n_vocab,
             "n_ctx_train": head.n_ctx_train,

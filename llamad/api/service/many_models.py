@@ -14,9 +14,11 @@ from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from llamad.api.request.errors import ApiError, bad
 from llamad.api.service.adapters import JOINT
-from llamad.api.service.auth import Keys
+from llamad.api.service.auth import Keys, check_sharing
 from llamad.api.service.gate import Gate
 from llamad.api.service.model_name import with_name
 from llamad.api.service.model_table import ModelTable
@@ -30,7 +32,7 @@ from llamad.models.catalogue.catalogue import Catalogue, difference, download_se
 from llamad.models.catalogue.catalogue import read as read_catalogue
 from llamad.models.catalogue.entry import Entry
 from llamad.models.catalogue.errors import CatalogueError
-from llamad.models.catalogue.heads import Heads
+from llamad.models.catalogue.heads import Heads, ModelHead
 from llamad.models.fleet.downloads import Downloads
 from llamad.models.fleet.fleet import Engine, Fleet
 from llamad.models.fleet.model_events import ModelEvents
@@ -45,6 +47,7 @@ from llamad.protocol.errors import LoadError
 
 log = logging.getLogger("llamad.models")
 
+POLL_SECONDS = 0.05
 PROGRESS_SECONDS = 0.2  # the progress of a load is told this often
 _STATUS = {
     State.READY: "loaded",
@@ -64,7 +67,9 @@ class ManyModels(ModelTable):
         self.fleet = fleet
         self.events = ModelEvents()
         self.downloads = Downloads(self.events)
-        self.heads = Heads()
+        self._heads = Heads()
+        self._modalities: dict[str, tuple[str, ...]] = {}  # by the id of the entry
+        self._head_of: dict[str, ModelHead | None] = {}
         self.catalogue = self._read(parsed)
         self._parsed = parsed
         self._spare = spare
@@ -81,6 +86,7 @@ class ManyModels(ModelTable):
         fleet.changed = self._on_changed
         fleet.progressed = self._on_progress
         fleet.n_models = len(self.catalogue.entries)
+        spare.has_more = lambda: len(self._served) < len(self.catalogue.entries)
 
     def __iter__(self) -> Iterator[ServedModel]:
         return iter(list(self._served.values()))
@@ -94,7 +100,7 @@ class ManyModels(ModelTable):
         for warning in catalogue.warnings:
             log.warning("%s", warning)
         for entry in catalogue.entries.values():
-            self.heads.modalities(entry.settings)
+            self._modalities[entry.id] = self._heads.modalities(entry.settings)
             for warning in entry.warnings:
                 log.warning("%s: %s", entry.id, warning)
             if entry.reason:
@@ -108,7 +114,20 @@ class ManyModels(ModelTable):
         return self.served(self.entry(request.query.get("model")))
 
     def with_model(self, exchange: Exchange, then: Callable[[ServedModel, Exchange], None]) -> None:
-        with_name(self.service, exchange, lambda name: then(self.served(self.entry(name)), exchange))
+        with_name(
+            self.service, exchange, lambda name: then(self._served_for(exchange.request, name), exchange)
+        )
+
+    def _served_for(self, request: Request, name: str | None) -> ServedModel:
+        """Return the model that a request names. Raises ApiError; without a key it names no file."""
+        entry = self.entry(name)
+        try:
+            return self.served(entry)
+        except ApiError as error:
+            if self.service.has_key(request):
+                raise
+            reason = f"The model '{entry.id}' cannot be served; see the server's log"
+            raise ApiError(error.status, reason) from None
 
     def entry(self, name: str | None) -> Entry:
         """Return the entry of a model by its name or alias, or by that of one of its adapters. Raises ApiError."""
@@ -150,7 +169,11 @@ class ManyModels(ModelTable):
         leader = self.catalogue.entries[entry.engine]
         assert leader.settings is not None
         try:
+            check_sharing(self._keys, leader.settings)
             host = Host(leader.settings)
+        except ValueError as error:
+            self._broken[entry.id] = reason = str(error)
+            return reason
         except OSError as error:
             self._broken[entry.id] = reason = f"{error.filename or leader.id}: {error.strerror}"
             return reason
@@ -167,6 +190,8 @@ class ManyModels(ModelTable):
         gate = Gate(self.fleet, engine.id, self._again)
         for one in group:
             self._add(one, engine, gate)
+        if not any(one.id in self._served for one in group):
+            self._spawn(self._remove(engine.id, []))
         return self._broken.get(entry.id, "")
 
     def _add(self, entry: Entry, engine: Engine, gate: Gate) -> None:
@@ -181,6 +206,14 @@ class ManyModels(ModelTable):
         self._served[entry.id] = served
 
     # Status.
+
+    def modalities(self, entry: Entry) -> tuple[str, ...]:
+        """Return what a model reads, loaded or not."""
+        return self._modalities.get(entry.id, ("text",))
+
+    def head(self, entry: Entry) -> ModelHead | None:
+        """Return what the file of a model says, or None if it is not known (yet)."""
+        return self._head_of.get(entry.id)
 
     def status(self, entry: Entry) -> str:
         served = self.known(entry)
@@ -201,8 +234,9 @@ class ManyModels(ModelTable):
         """Return why the model cannot be loaded, and the exit status of its engine; an empty text if it can."""
         reason = entry.reason or self._broken.get(entry.id, "")
         served = self.known(entry)
-        if not reason and served is not None and served.host.state is State.FAILED:
-            reason = served.host.error
+        if not reason and served is not None and served.gate is not None:
+            failure = self.fleet.failure(served.gate.engine_id)
+            reason = served.host.error if served.host.state is State.FAILED else failure
         return reason, 1 if reason else 0
 
     def _on_changed(self, engine_id: str) -> None:
@@ -242,6 +276,10 @@ class ManyModels(ModelTable):
         """Read the catalogue again, with another command line if it is given. Models that it has no longer finish their
         requests and leave; so do those that need another engine, which is started when they are needed. Raises
         ApiError if the catalogue cannot be read; then the old one stays."""
+        # A client that leaves must not cancel it halfway.
+        await asyncio.shield(self._spawn(self._reload(parsed)))
+
+    async def _reload(self, parsed: Parsed | None) -> None:
         async with self._reloading:
             self._parsed = parsed or self._parsed
             try:
@@ -258,58 +296,88 @@ class ManyModels(ModelTable):
         except ApiError as error:
             log.error("%s", error.message)
 
-    async def _change(self, new: Catalogue) -> None:
-        """Replace the catalogue."""
+    async def _change(self, new: Catalogue) -> list[asyncio.Task[None]]:
+        """Replace the catalogue. Return the tasks that remove engines which are not needed any more."""
         old = self.catalogue
         changes = difference(old, new)
         gone = {*changes.removed, *changes.changed}
-        # Variants share an engine: if one of them needs another, all of them get a new one.
-        kept = {id for id in changes.changed if variants.same_engine(old.entries[id], new.entries[id])}
-        engines = {self.engine_id(old.entries[id]) for id in gone - kept if id in self._served}
+        kept = {id for id in changes.changed if variants.keeps_engine(old.entries[id], new.entries[id])}
         replaced = {}
         for id in kept & self._served.keys():
-            if self.engine_id(old.entries[id]) not in engines:
-                replaced[id] = await self._renewed(new.entries[id], self._served[id])
+            replaced[id] = await self._renewed(new, new.entries[id], self._served[id])
+        # Variants share an engine: if one of them needs another, all of them get a new one.
+        engines = {self.engine_id(old.entries[id]) for id in gone - kept if id in self._served}
+        dropped: dict[str, list[ServedModel]] = {engine_id: [] for engine_id in engines}
         for id, served in list(self._served.items()):
-            if served.gate is not None and served.gate.engine_id in engines:
-                del self._served[id]
+            assert served.gate is not None
+            if served.gate.engine_id in engines:
+                dropped[served.gate.engine_id].append(self._served.pop(id))
                 self._told.pop(id, None)
         for id, served in replaced.items():
-            if served is not self._served[id]:
+            if id in self._served and served is not self._served[id]:
                 self._served[id].retire()
                 self._served[id] = served
-        for id in gone:
-            self._broken.pop(id, None)
+        self._broken.clear()
+        await self._add_variants(new)
         for id in changes.removed:
             self.events.tell(id, "model_remove")
         self.catalogue = new
         self.fleet.n_models = len(new.entries)
-        for engine_id in engines:
-            self._spare.remove(self.fleet[engine_id].host)
-            self._spawn(self.fleet.remove(engine_id))
+        return [self._spawn(self._remove(engine_id, models)) for engine_id, models in dropped.items()]
 
-    async def _renewed(self, entry: Entry, served: ServedModel) -> ServedModel:
-        """Return a model for changed settings that its engine need not know. Requests that run keep the old ones."""
+    async def _add_variants(self, new: Catalogue) -> None:
+        """Let the engines that there are serve new variants of their models."""
+        mates = {new.entries[id].engine: one for id, one in self._served.items() if id in new.entries}
+        for id, entry in new.entries.items():
+            mate = mates.get(entry.engine)
+            if id in self._served or entry.settings is None or mate is None:
+                continue
+            served = await self._renewed(new, entry, mate, is_new=True)
+            if served is mate:
+                self._broken[id] = "its settings cannot be applied; see the server's log"
+            else:
+                self._served[id] = served
+
+    async def _remove(self, engine_id: str, models: list[ServedModel]) -> None:
+        """Remove an engine and the models that it served, once their requests have ended."""
+        self._spare.remove(self.fleet[engine_id].host)
+        await self.fleet.remove(engine_id)
+        for one in models:
+            one.close()
+
+    async def _renewed(
+        self, catalogue: Catalogue, entry: Entry, served: ServedModel, *, is_new: bool = False
+    ) -> ServedModel:
+        """Return a model for changed settings that its engine need not know, or the old one if they cannot be applied.
+        Requests that run keep the old ones. With `is_new` it stands beside the old one."""
         assert entry.settings is not None
-        host = served.host
-        host.apply(variants.changed_limits(host.settings, entry.settings))
-        if served.gate is not None:
-            sleep_seconds = entry.settings.sleep_idle_seconds
-            self.fleet.change(served.gate.engine_id, is_pinned=entry.is_pinned, sleep_seconds=sleep_seconds)
-        own = variants.own_settings(entry.settings)
+        assert served.gate is not None
+        host, leader = served.host, catalogue.entries[entry.engine]
+        while host.is_changing:
+            await asyncio.sleep(POLL_SECONDS)  # the old one is being prepared for an engine
+        if leader.settings is not None:
+            host.apply(variants.changed_limits(host.settings, leader.settings))
+            group = [one for one in catalogue.entries.values() if one.engine == entry.engine]
+            self.fleet.change(
+                served.gate.engine_id,
+                is_pinned=any(one.is_pinned for one in group),
+                sleep_seconds=leader.settings.sleep_idle_seconds,
+            )
         try:
-            new = ServedModel(self.service, host, own, served.gate)
+            new = ServedModel(self.service, host, variants.own_settings(entry.settings), served.gate)
         except ValueError as error:
-            log.error("%s keeps its old settings: %s", entry.id, error)
+            log.error("%s: its settings cannot be applied: %s", entry.id, error)
             return served
         try:
+            if not is_new:
+                new.take_over(served)
             new.key_states.set_keys(self._keys.names)
             if host.model is not None:
                 await asyncio.get_running_loop().run_in_executor(None, new.prepare, host.model)
             if host.engine is not None and host.state is State.READY:
                 await new.engine_ready(host.engine)
         except LoadError as error:
-            log.error("%s keeps its old settings: %s", entry.id, error)
+            log.error("%s: its settings cannot be applied: %s", entry.id, error)
             new.retire()
             return served
         return new
@@ -326,20 +394,25 @@ class ManyModels(ModelTable):
             self.downloads.start(name, settings)
 
     async def remove_files(self, name: str) -> None:
-        """Remove the files of a model in the cache, after its requests have ended. Raises ApiError."""
-        if name in self.downloads:
+        """Remove the files of a model in the cache, after its requests have ended, or those of a download that did not
+        end. Raises ApiError."""
+        is_partial = name in self.downloads
+        if is_partial:
             await self.downloads.cancel(name)
         entry = self.catalogue.entries.get(name)
-        if entry is None or entry.source != "cache":
+        if (entry is None and not is_partial) or (entry is not None and entry.source != "cache"):
             raise ApiError(500, f"model '{name[:256]}' is not in the cache, so it cannot be removed")
-        if self.is_running(entry):
-            self.fleet.unload(self.engine_id(entry))
-            await self.fleet.until_stopped(self.engine_id(entry))
         remove = partial(HubCache(hub_folder(os.environ)).remove, *split_name(name))
-        try:
-            await asyncio.get_running_loop().run_in_executor(None, remove)
-        except (HubError, OSError) as error:
-            raise ApiError(500, str(error)) from None
+        async with self._reloading:
+            if entry is not None:
+                others = {id: one for id, one in self.catalogue.entries.items() if one.engine != entry.engine}
+                tasks = await self._change(msgspec.structs.replace(self.catalogue, entries=others))
+                if tasks:
+                    await asyncio.wait(tasks)
+            try:
+                await asyncio.get_running_loop().run_in_executor(None, remove)
+            except (HubError, OSError) as error:
+                raise ApiError(500, str(error)) from None
         await self.reload()
 
     # The life of the engines.
@@ -363,9 +436,10 @@ class ManyModels(ModelTable):
     async def _read_heads(self) -> None:
         """Read what the files say of models that are not loaded."""
         loop = asyncio.get_running_loop()
-        for entry in self.catalogue.entries.values():
+        for entry in list(self.catalogue.entries.values()):
             if entry.settings is not None:
-                await loop.run_in_executor(None, self.heads.of_model, entry.settings)
+                read = partial(self._heads.of_model, entry.settings)
+                self._head_of[entry.id] = await loop.run_in_executor(None, read)
 
     def leave(self) -> None:
         for engine in self.fleet:
@@ -390,10 +464,11 @@ class ManyModels(ModelTable):
                 except ApiError as error:
                     log.error("%s", error.message)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     def close(self) -> None:
         self.downloads.close()

@@ -145,7 +145,6 @@ class ServedModel:
         # file was replaced; the threads of the old one still finish their texts.
         self._tokenizing: dict[Vocab, Tokenizing] = {}
         self._eog_tokens: list[int] | None = None
-        self._owners: dict[str, int] = {}  # a number for each key seen so far, by the key's name
         host.users.append(self)
         host.on_state.append(self._on_state)
 
@@ -243,7 +242,7 @@ class ServedModel:
     @property
     def accepts(self) -> bool:
         """Whether requests are accepted: the model serves, or will be woken for them."""
-        return self.host.state is _READY or (self.can_wake and self.host.state is not State.DRAINING)
+        return self.host.state is _READY or (self.can_wake and self.host.state not in _GONE)
 
     @property
     def is_idle(self) -> bool:
@@ -381,7 +380,8 @@ class ServedModel:
         all."""
         if self.settings.share_prefixes or not request.key_name:
             return 0
-        return self._owners.setdefault(request.key_name, len(self._owners) + 1)
+        owners = self.host.owners
+        return owners.setdefault(request.key_name, len(owners) + 1)
 
     def deadline_us(self, request: Request) -> int:
         """Return the deadline of the request's tasks on the engine's clock; 0: none. The time that the request has
@@ -396,6 +396,18 @@ class ServedModel:
         if self._eog_tokens is None:
             self._eog_tokens = self.described().vocab.eog_tokens()
         return self._eog_tokens
+
+    def take_over(self, old: ServedModel) -> None:
+        """Take the place of a model with other settings: what its clients have saved and set stays."""
+        self.sessions, self.room, self.metrics, self.grammars = (
+            old.sessions,
+            old.room,
+            old.metrics,
+            old.grammars,
+        )
+        self._tokenizing = old._tokenizing
+        if self.settings.system_prompt_file == old.settings.system_prompt_file:
+            self.key_states = old.key_states
 
     def retire(self) -> None:
         """Serve no more engines: another model takes its place. Requests that run go on."""

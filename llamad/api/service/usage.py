@@ -52,6 +52,9 @@ class Uses:
     def __init__(self) -> None:
         self._by_exchange: dict[Exchange, Usage] = {}
 
+    def __contains__(self, exchange: Exchange) -> bool:
+        return exchange in self._by_exchange
+
     def begin(self, exchange: Exchange, usage: Usage) -> None:
         """Count the exchange as a use of the model. Does nothing if it is counted already."""
         if exchange not in self._by_exchange:

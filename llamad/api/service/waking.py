@@ -75,8 +75,9 @@ def _serve_at_gate(served: ServedModel, gate: Gate, exchange: Exchange, handler:
 
 def describe(served: ServedModel, exchange: Exchange, handler: Handler) -> None:
     """Let `handler` respond without the model's engine, which need not serve. Only a model of which nothing is known
-    yet, because it was never loaded, is loaded first."""
-    if served.gate is not None and served.host.model is None:
+    yet, because it was never loaded, is loaded first, unless the endpoint is public and the client has no key."""
+    is_unknown = served.gate is not None and served.host.model is None
+    if is_unknown and served.service.has_key(exchange.request):
         serve(served, exchange, handler)
     else:
         handler(served, exchange)
@@ -97,6 +98,8 @@ async def until_awake(served: ServedModel, exchange: Exchange) -> None:
     """Return once the model serves, or cannot be loaded. Several callers share one load, which goes on without them.
     The exchange is counted as a use of the model. Raises ApiError after --request-timeout."""
     if served.gate is not None:
+        if exchange in served.service.uses:
+            return  # it went through the gate already
         ticket = served.gate.enter(_deadline(served, exchange.request))
         if ticket is not None:
             try:

@@ -105,6 +105,15 @@ def same_engine(old: Entry, new: Entry) -> bool:
     return _values(old.settings, ignored) == _values(new.settings, ignored)
 
 
+def keeps_engine(old: Entry, new: Entry) -> bool:
+    """Return whether a running engine can serve an entry after a reload. Another chat template may need special tokens
+    that the engine does not show."""
+    if old.settings is None or new.settings is None or not same_engine(old, new):
+        return False
+    templates = ("chat_template", "chat_template_file", "jinja")
+    return all(getattr(old.settings, name) == getattr(new.settings, name) for name in templates)
+
+
 def changed_limits(old: ModelSettings, new: ModelSettings) -> dict[str, Any]:
     """Return the limits that a reload changes, by name, which Host.apply() takes."""
     values = {name: getattr(new, name) for name in sorted(LIMITS)}

@@ -62,8 +62,10 @@ class Allocator:
                 if not has_place or not self._start(model, room, now, can_evict=not is_held):
                     self._claim(model, room, now)
                     continue
-            n_planning += model.state is State.PLANNING
-            n_planned += 1
+            # A model that is downloaded, or whose worker is not there, may plan for hours; others must not wait for it.
+            is_slow = model.state is State.PLANNING and now >= model.started_at + self._limits.wait_seconds
+            n_planning += model.state is State.PLANNING and not is_slow
+            n_planned += not is_slow
             need = self._known_need(model)
             if need is None:
                 is_held = is_held or now < model.started_at + self._limits.wait_seconds

@@ -23,7 +23,7 @@ class Downloads:
     """The downloads that run, by the name of the model."""
 
     def __init__(self, events: ModelEvents) -> None:
-        self.ended: Callable[[str], None] | None = None
+        self.ended: Callable[[str], object] | None = None  # called when a download is over
         self.failures: dict[str, str] = {}  # why the last download of a name failed
         self._events = events
         self._running: dict[str, tuple[ModelDownload, asyncio.Task[None]]] = {}

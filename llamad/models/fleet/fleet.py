@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from llamad.models.fleet.effects import Admit, Effect, Proceed, Refit, Refuse, Start, Stop, StopReason
-from llamad.models.fleet.model import COUNTED, RESTING
+from llamad.models.fleet.model import COUNTED
 from llamad.models.fleet.model import State as ModelState
 from llamad.models.fleet.read_ahead import read_ahead
 from llamad.models.fleet.scheduler import Scheduler
@@ -123,8 +123,9 @@ class Fleet:
     async def remove(self, id: str) -> None:
         """Remove an engine as soon as its requests have ended, and return then."""
         engine = self._engines[id]
+        engine.is_pinned = False  # whoever takes its place need not do with less memory
         self._apply(self.scheduler.remove(id, _now()))
-        while id in self.scheduler:
+        while id in self.scheduler or engine.n_active:
             await asyncio.sleep(POLL_SECONDS)
         del self._engines[id]
         await engine.host.close()
@@ -135,15 +136,18 @@ class Fleet:
     def unload(self, id: str) -> None:
         """Unload a model as soon as its running requests have ended."""
         self._apply(self.scheduler.unload(id, _now()))
+        engine = self._engines[id]
+        if engine.host.state is State.SLEEPING and engine.stopping is None:
+            self._spawn(asyncio.ensure_future(engine.host.unload()))
 
     def is_running(self, id: str) -> bool:
-        """Whether an engine serves or is about to."""
-        return self.scheduler.state(id) in COUNTED
+        """Whether an engine serves, is about to, or sleeps."""
+        state = self.scheduler.state(id)
+        return state in COUNTED or state is ModelState.SLEEPING
 
-    async def until_stopped(self, id: str) -> None:
-        """Return when an engine has ended."""
-        while self.scheduler.state(id) not in RESTING:
-            await asyncio.sleep(POLL_SECONDS)
+    def failure(self, id: str) -> str:
+        """Return why an engine cannot be loaded, or an empty text."""
+        return self.scheduler.reason(id) if self.scheduler.state(id) is ModelState.FAILED else ""
 
     # Requests.
 
@@ -156,7 +160,9 @@ class Fleet:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting[ticket] = future, engine
         engine.t_used = now = _now()
-        self._apply(self.scheduler.request(id, ticket, now, deadline))
+        effects = self.scheduler.request(id, ticket, now, deadline)
+        # An admission only moves a sleep later, and the timer looks at every model.
+        self._apply(effects, sets_timer=not (len(effects) == 1 and isinstance(effects[0], Admit)))
         if future.done() and future.exception() is None:
             return None
         future.add_done_callback(lambda one: self._withdraw(ticket) if one.cancelled() else None)
@@ -165,14 +171,16 @@ class Fleet:
     def join(self, id: str) -> None:
         """Count something that goes on beside a request that was admitted, such as a stream without a client."""
         self._count(self._engines[id], 1)
-        self.scheduler.join(id)
+        if id in self.scheduler:
+            self.scheduler.join(id)
 
     def leave(self, id: str) -> None:
         """Note that a request that went on has ended."""
         engine = self._engines[id]
         self._count(engine, -1)
         engine.t_used = _now()
-        self._apply(self.scheduler.done(id, engine.t_used))
+        # A sleep only moves later while others run.
+        self._apply(self.scheduler.done(id, engine.t_used), sets_timer=engine.n_active == 0)
 
     def _count(self, engine: Engine, n: int) -> None:
         """Change the number of an engine's requests."""
@@ -186,13 +194,15 @@ class Fleet:
 
     # Effects.
 
-    def _apply(self, effects: Iterable[Effect]) -> None:
+    def _apply(self, effects: Iterable[Effect], *, sets_timer: bool = True) -> None:
         if self._is_closed:
             return
         for effect in effects:
             match effect:
                 case Start(model):
-                    self._start(self._engines[model])
+                    engine = self._engines[model]
+                    engine.spare = 0
+                    self._start(engine)
                 case Refit(model):
                     engine = self._engines[model]
                     engine.spare = REFIT_SPARE_BYTES
@@ -205,7 +215,8 @@ class Fleet:
                     self._admit(ticket)
                 case Refuse(ticket, status, reason, retry_after):
                     self._settle(ticket, RefusedError(status, reason, retry_after))
-        self._set_timer()
+        if sets_timer:
+            self._set_timer()
 
     def _admit(self, ticket: int) -> None:
         engine = self._waiting[ticket][1]
@@ -259,6 +270,7 @@ class Fleet:
         await engine.proceed
 
     def _proceed(self, engine: Engine) -> None:
+        engine.t_start = _now()
         if engine.proceed is not None and not engine.proceed.done():
             engine.proceed.set_result(None)
 
@@ -268,8 +280,10 @@ class Fleet:
         self._spawn(engine.stopping)
 
     async def _stopped(self, engine: Engine, reason: StopReason) -> None:
-        state = State.SLEEPING if reason == "slept" else State.UNLOADED
+        state = {"slept": State.SLEEPING, "failed": State.FAILED}.get(reason, State.UNLOADED)
         await engine.host.unload(state, engine.stop_seconds)
+        if reason == "failed":
+            engine.host.error = self.scheduler.reason(engine.id)
         engine.stopping = None
         engine.spare = 0
         self._apply(self.scheduler.stopped(engine.id, _now()))
@@ -283,6 +297,7 @@ class Fleet:
             elif host.state is State.FAILED:
                 self._apply(self.scheduler.failed(engine.id, host.error, now, is_memory=host.is_memory))
             elif host.state is State.RESTARTING:
+                engine.t_start = now
                 self._apply(self.scheduler.crashed(engine.id, now))
         if not self._is_closed:
             self._shares.divide(list(self._engines.values()))

@@ -52,7 +52,7 @@ def test_other_settings_do(place: Place, line: str) -> None:
     model = place.file("m.gguf")
     entries = place.read(f"[a]\nmodel = {model}\n[b]\nmodel = {model}\n{line}\n").entries
     assert (entries["b"].reason, entries["b"].engine) == ("", "b")
-    is_limit = line.startswith("queue-max")
+    is_limit = line.startswith(("queue-max", "sleep-idle-seconds"))
     assert variants.same_engine(entries["a"], entries["b"]) is is_limit
 
 
