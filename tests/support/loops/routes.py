@@ -15,6 +15,7 @@ from llamad.http.router import Route, Router
 from llamad.models.fleet.effects import Limits
 from llamad.models.fleet.fleet import Fleet
 from llamad.models.fleet.scheduler import Scheduler
+from llamad.models.fleet.shares import Shares
 from llamad.models.host import Host
 from llamad.models.spare_engine import SpareEngine
 
@@ -54,5 +55,5 @@ def _one_model() -> ModelTable:
 def _many_models() -> ModelTable:
     parsed = parse([], {})
     service = Service(parsed.settings.daemon, "")
-    fleet = Fleet(Scheduler(Limits()))
+    fleet = Fleet(Scheduler(Limits()), Shares(0))
     return ManyModels(service, parsed, fleet, SpareEngine())
