@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from support.browser import axe
 from support.live_daemon import Live, until
 
 PRESET = """
@@ -97,6 +98,25 @@ def test_models_are_loaded_and_unloaded_by_hand(router, open_page):
     browser.wait_for(
         "document.querySelector('dialog > .dialog-body > .problem').textContent.includes('/none.gguf')"
     )
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_list_is_for_everybody(router, open_page, theme):
+    """By keyboard, on a phone, and as axe judges it."""
+    page = open_page(router.client, theme=theme)
+    browser = page.browser
+    browser.resize(390, 844, is_phone=True)
+    browser.click(page.button("Models"))
+    browser.wait_for("document.querySelectorAll('.models li').length === 3")
+    assert browser.run("return document.documentElement.scrollWidth <= innerWidth")
+    try:
+        assert axe.problems(browser) == []
+    except axe.Unavailable as reason:
+        pytest.skip(str(reason))
+    browser.run(f"document.querySelector('{page.button('Load second')}').focus()")
+    browser.press("Enter")
+    browser.find(page.button("Unload second"))
+    assert browser.run("return document.activeElement.getAttribute('aria-label')") == "Unload second"
 
 
 def test_what_others_do_is_shown_at_once(router, open_page):

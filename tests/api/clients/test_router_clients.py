@@ -31,6 +31,11 @@ alias = gpt-4o-mini
 model = {model}
 ctx-size = 512
 
+[drowsy]
+model = {model}
+ctx-size = 256
+sleep-idle-seconds = 1
+
 [broken]
 model = /none.gguf
 """
@@ -135,6 +140,18 @@ def test_open_webui_lists_loads_and_unloads(router: Client, events: Events) -> N
     assert router.post("/models/unload", {"model": "other"}).status == 400
     assert router.post("/models/load", {"model": "none"}).status == 404
     assert router.post("/models/load", {"model": "broken"}).status == 500
+
+
+def test_open_webui_unloads_what_sleeps(router: Client, events: Events) -> None:
+    """It shows a sleeping model as loaded, with a button to unload it."""
+    assert router.post("/models/load", {"model": "drowsy"}).status == 200
+    events.wait_status("drowsy", "sleeping")
+    assert status(router, "drowsy") == "sleeping"
+    assert router.post("/models/unload", {"model": "drowsy"}).json == {"success": True}
+    assert events.wait_status("drowsy", "unloaded")["data"]["exit_code"] == 0
+    assert status(router, "drowsy") == "unloaded"
+    chat = router.post("/v1/chat/completions", {"model": "drowsy", "messages": HELLO, "max_tokens": 2})
+    assert chat.status == 200, chat.body
 
 
 def test_open_webui_downloads_and_deletes(router: Client, events: Events) -> None:

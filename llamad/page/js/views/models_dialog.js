@@ -66,7 +66,7 @@ class Row {
   update(model) {
     const state = stateOf(model);
     const { progress, reason = "" } = model.status ?? {};
-    this.isUp = ["loaded", "loading", "downloading"].includes(state);
+    this.isUp = ["loaded", "sleeping", "loading", "downloading"].includes(state);
     this.state.className = `state ${state}`;
     this.state.textContent = labelOf(model) || "loaded";
     this.bar.hidden = typeof progress !== "number";
