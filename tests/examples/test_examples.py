@@ -73,6 +73,20 @@ def test_the_preset(tmp_path, capsys):
     ]
 
 
+def test_many_models(tiny, tmp_path):
+    preset = tmp_path / "models.ini"
+    preset.write_text(
+        f"[*]\nctx-size = 512\n[one]\nmodel = {tiny}\n[two]\nmodel = {tiny}\nparallel = 1\n[none]\nmodel = none\n"
+    )
+    with Live("--models-preset", str(preset), env={"LLAMA_CACHE": str(tmp_path)}) as router:
+        printed = run(router, "many_models.py", "Hello", "two", "three").splitlines()
+    assert printed[0].startswith("none (failed: none: No such file or directory")
+    assert printed[1:3] == ["one (unloaded)", "two (unloaded)"]
+    assert {"  two: loading", "  two: loaded"} <= set(printed)
+    assert any(line.startswith("two: ") for line in printed)
+    assert "three: model 'three' not found; GET /models lists the models" in printed
+
+
 @pytest.mark.parametrize("name", ["chat.mjs", "chat.sh"])
 def test_a_chat_in_the_terminal(server, name):
     """The answers are the model's, and the second prompt holds the first question and answer."""
