@@ -146,6 +146,21 @@ def test_the_live_view_is_about_the_chosen_model(router, open_page):
     assert statuses(router.client)["second"] == "unloaded"
 
 
+def test_a_model_that_sleeps_is_woken_by_a_chat(open_page, tiny, tmp_path):
+    preset = tmp_path / "models.ini"
+    preset.write_text(f"[drowsy]\nmodel = {tiny}\nctx-size = 512\nsleep-idle-seconds = 1\n")
+    with start(preset) as server:
+        page = open_page(server.client, sampling={"n_predict": 2})
+        page.expected += ("503 (Service Unavailable)",)  # the server ends before the page
+        browser = page.browser
+        browser.wait_for(options("drowsy (not loaded)"))  # a list, though there is one model
+        for n in (2, 4):
+            page.send("Hello")
+            assert browser.find_all(".error") == []
+            assert len(page.messages()) == n
+            browser.wait_for(options("drowsy (asleep)"))
+
+
 def test_with_a_key(open_page, preset):
     """Without the key the list is shown, but not why a model failed, and nothing can be loaded."""
     with start(preset, "--api-key", "secret") as server:
