@@ -136,14 +136,13 @@ class Fleet:
     def unload(self, id: str) -> None:
         """Unload a model as soon as its running requests have ended."""
         self._apply(self.scheduler.unload(id, _now()))
-        engine = self._engines[id]
-        if engine.host.state is State.SLEEPING and engine.stopping is None:
-            self._spawn(asyncio.ensure_future(engine.host.unload()))
+        host = self._engines[id].host
+        if host.state is State.SLEEPING:  # also while its process ends
+            self._spawn(asyncio.ensure_future(host.unload()))
 
     def is_running(self, id: str) -> bool:
         """Whether an engine serves, is about to, or sleeps."""
-        state = self.scheduler.state(id)
-        return state in COUNTED or state is ModelState.SLEEPING
+        return self.scheduler.state(id) in COUNTED or self._engines[id].host.state is State.SLEEPING
 
     def failure(self, id: str) -> str:
         """Return why an engine cannot be loaded, or an empty text."""
