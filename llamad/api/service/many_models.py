@@ -82,7 +82,7 @@ class ManyModels(ModelTable):
         self._reloading = asyncio.Lock()
         self._n_engines = 0
         self._tasks: set[asyncio.Task[None]] = set()
-        self.downloads.ended = lambda _: self._spawn(self._reload_quietly())
+        self.downloads.ended = self._reload_quietly
         fleet.changed = self._on_changed
         fleet.progressed = self._on_progress
         fleet.n_models = len(self.catalogue.entries)

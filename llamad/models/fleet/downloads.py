@@ -1,13 +1,14 @@
 """Downloads of models that a client asked for: each in a thread, with progress for GET /models/sse.
 
-Used on the event loop. A download that ends tells `ended`, so that the catalogue is read again.
+Used on the event loop. A download that ends awaits `ended`, which reads the catalogue again, and is told only then: a
+client that reads the list because of the event finds the model there.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from llamad.flags.settings import ModelSettings
 from llamad.models.fleet.model_events import ModelEvents
@@ -23,7 +24,7 @@ class Downloads:
     """The downloads that run, by the name of the model."""
 
     def __init__(self, events: ModelEvents) -> None:
-        self.ended: Callable[[str], object] | None = None  # called when a download is over
+        self.ended: Callable[[], Awaitable[None]] | None = None
         self.failures: dict[str, str] = {}  # why the last download of a name failed
         self._events = events
         self._running: dict[str, tuple[ModelDownload, asyncio.Task[None]]] = {}
@@ -54,15 +55,17 @@ class Downloads:
         except LoadError as error:
             self.failures[name] = str(error)
             log.error("%s: %s", name, error)
-            self._events.tell(name, "download_failed", {"reason": str(error)})
         else:
             log.info("%s is downloaded", name)
-            self._events.tell(name, "download_finished")
         finally:
             watching.cancel()
-            del self._running[name]
             if self.ended is not None:
-                self.ended(name)
+                await self.ended()
+            del self._running[name]
+        if name in self.failures:
+            self._events.tell(name, "download_failed", {"reason": self.failures[name]})
+        else:
+            self._events.tell(name, "download_finished")
 
     async def _watch(self, name: str, download: ModelDownload) -> None:
         """Tell the progress until cancelled."""

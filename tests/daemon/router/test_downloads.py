@@ -1,0 +1,93 @@
+"""POST /models downloads a model of a hub, with progress; DELETE /models removes it. Beside llama-server's router."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+from support.hub.server import Fault, HubServer
+from support.live_daemon import until
+from support.many_models.calls import CHAT, chat, entries
+from support.many_models.files import Files, Router
+from support.many_models.streams import Events
+
+REPO = "org/Tiny-GGUF"
+NAME = f"{REPO}:Q8_0"
+
+
+@pytest.fixture(scope="module")
+def hub() -> Iterator[HubServer]:
+    server = HubServer()
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module", params=["llamad", "llama-server"])
+def router(
+    request: pytest.FixtureRequest, hub: HubServer, files: Files, start_peer: Callable[..., Router]
+) -> Router:
+    hub.repos[REPO] = {"README.md": b"", "Tiny-Q8_0.gguf": files.model.read_bytes()}
+    files.environ |= {"HF_ENDPOINT": hub.url, "MODEL_ENDPOINT": hub.url}
+    return start_peer(request.param, files, "-c", "512", "--no-warmup")
+
+
+def kinds(events: Events, name: str) -> list[str]:
+    return [one["event"] for one in events.of(name)]
+
+
+def done(events: Events) -> dict[str, int]:
+    """The progress of the download, once something of the file is there."""
+    for one in events.of(NAME):
+        if one["event"] == "download_progress":
+            (progress,) = one["data"]["progress"].values()
+            if progress["done"]:
+                return dict(progress)
+    return {}
+
+
+def test_a_download_and_its_removal(router: Router, hub: HubServer) -> None:
+    hold = threading.Event()
+    hub.faults["/blobs/"] = [Fault(cut=1 << 20, hold=hold)]
+    with Events(router.client) as events:
+        answer = router.client.post("/models", {"model": NAME})
+        assert (answer.status, answer.json) == (200, {"success": True})
+        until(lambda: entries(router.client)[NAME]["status"]["value"] == "downloading")
+        again = router.client.post("/models", {"model": NAME})
+        assert again.status == 400
+        progress = until(lambda: done(events), "no progress is told")
+        assert 0 < progress["done"] < progress["total"] == len(hub.repos[REPO]["Tiny-Q8_0.gguf"])
+        hold.set()
+        until(lambda: "download_finished" in kinds(events, NAME))
+        # Clients read the list when they are told so, and must find it there.
+        assert entries(router.client)[NAME]["status"]["value"] == "unloaded"
+        assert entries(router.client)[NAME]["source"] == "cache"
+        assert router.client.post("/models", {"model": NAME}).status == 400
+        assert router.client.post(CHAT, chat(NAME)).status == 200
+        answer = router.client.request("DELETE", f"/models?model={NAME}")
+        assert (answer.status, answer.json) == (200, {"success": True})
+        assert NAME not in entries(router.client)
+
+
+def test_a_download_is_cancelled_by_an_unload(router: Router, hub: HubServer) -> None:
+    hold = threading.Event()
+    hub.faults["/blobs/"] = [Fault(cut=1 << 20, hold=hold)]
+    try:
+        with Events(router.client) as events:
+            assert router.client.post("/models", {"model": NAME}).status == 200
+            until(lambda: "download_progress" in kinds(events, NAME))
+            assert router.client.post("/models/unload", {"model": NAME}).status == 200
+            until(lambda: "download_failed" in kinds(events, NAME))
+            assert entries(router.client).get(NAME, {}).get("status", {}).get("value") != "downloading"
+    finally:
+        hold.set()
+
+
+@pytest.mark.parametrize("name", ["no name", "org/unknown:Q8_0", f"{REPO}:Q2_K"])
+def test_what_the_hub_does_not_have(router: Router, name: str) -> None:
+    """llama-server finds out about the last two only in the download."""
+    answer = router.client.post("/models", {"model": name})
+    if router.is_peer and name != "no name":
+        assert answer.status == 200
+    else:
+        assert (answer.status, answer.error["type"]) == (400, "invalid_request_error")
