@@ -316,9 +316,11 @@ class Planner:
         n_ctx = choice.n_ctx or self._settings.n_ctx or self._shape.n_ctx_train
         left = f"{gib(max(0, free))} are {'free' if self._budget is None else 'left for it'}"
         layers = " or -ngl" if self._devices else ""
+        is_limited = self._budget is not None and self._budget.bytes_max
+        advice = "raise --models-memory-max" if is_limited else "take a smaller model"
         return UnfitLoadError(
             f"the model with a context of {n_ctx} tokens takes {shown(usage, place)}, where {left}; lower -c{layers},"
-            " store the cache smaller with -ctk q8_0 -ctv q8_0, or take a smaller model"
+            f" store the cache smaller with -ctk q8_0 -ctv q8_0, or {advice}"
         )
 
 
