@@ -41,8 +41,12 @@ ctx-size = 768
 [own]
 hf = org/model:Q8_0
 dedup-cache-models = 1
+[sleepy]
+model = {tiny}
+ctx-size = 896
+sleep-idle-seconds = 1
 """
-NAMES = ["a", "b", "c", "in-folder", "other/cached:Q4_0", "own"]
+NAMES = ["a", "b", "c", "in-folder", "other/cached:Q4_0", "own", "sleepy"]
 FIELDS = {
     "id", "aliases", "tags", "object", "owned_by", "created", "status", "architecture", "source", "can_remove",
 }  # fmt: skip
@@ -165,6 +169,17 @@ def test_the_least_recently_used_of_three_leaves(router: Router, empty: None) ->
     assert loaded == {"a", "c"}
 
 
+def test_a_model_sleeps_wakes_and_is_unloaded_in_its_sleep(router: Router, empty: None) -> None:
+    assert router.client.post(CHAT, chat("sleepy")).status == 200
+    wait_status(router.client, "sleepy", "sleeping")
+    assert props(router.client, "sleepy").json["is_sleeping"] is True
+    assert "n_ctx" in entries(router.client)["sleepy"]["meta"]
+    assert router.client.post(CHAT, chat("sleepy")).status == 200
+    wait_status(router.client, "sleepy", "sleeping")
+    unload(router.client, "sleepy")
+    assert router.client.post("/models/unload", {"model": "sleepy"}).status == 400
+
+
 def test_events(router: Router, empty: None) -> None:
     with Events(router.client) as events:
         load(router.client, "a")
@@ -184,7 +199,7 @@ def test_a_reload_adds_removes_and_changes_models(router: Router, files: Files, 
         files.write(PRESET.replace("[c]", "[d]").replace("temp = 0.5", "temp = 0.25"))
         assert sorted(entries(router.client)) == NAMES  # not before it is asked for
         listed = entries(router.client, "?reload=1")
-        assert sorted(listed) == ["a", "b", "d", "in-folder", "other/cached:Q4_0", "own"]
+        assert sorted(listed) == ["a", "b", "d", "in-folder", "other/cached:Q4_0", "own", "sleepy"]
         # Defaults of requests do not concern the engine, so llamad keeps it. llama-server unloads what has changed.
         wait_status(router.client, "b", "unloaded" if router.is_peer else "loaded")
         assert status(router.client, "a")["value"] == "loaded"  # it has not

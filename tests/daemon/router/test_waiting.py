@@ -75,10 +75,10 @@ def test_an_unload_while_a_model_loads(live: Live, written: Files) -> None:
     answer = Background(partial(live.client.post, CHAT, chat("slow")))
     pid = engine_of(live, path)
     os.kill(pid, signal.SIGSTOP)
-    if status(live.client, "slow")["value"] == "loading":
-        assert live.client.post("/models/unload", {"model": "slow"}).status == 200
-        assert answer.result().status == 503
-        assert "was unloaded while the request waited" in answer.result().error["message"]
+    assert status(live.client, "slow")["value"] == "loading"
+    assert live.client.post("/models/unload", {"model": "slow"}).status == 200
+    assert answer.result().status == 503
+    assert "was unloaded while the request waited" in answer.result().error["message"]
     os.kill(pid, signal.SIGCONT)
     until(lambda: pid not in engines(live.process.pid))
     shown = status(live.client, "slow")

@@ -111,4 +111,7 @@ class Events:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._sock.close()
