@@ -23,8 +23,8 @@ from llamad.engine.drafts.drafts cimport Drafts
 from llamad.engine.drafts.forced_text cimport forced_draft, forced_follow
 from llamad.engine.drafts.match_finder cimport PIECE_TOKENS
 from llamad.engine.drafts.widths cimport (
-    WIDTHS, Clocks, clocks_clear, clocks_draft, clocks_expect, clocks_first_right, clocks_token, clocks_tokens, widths_choose,
-    widths_learn, widths_plain_us, widths_planned, widths_try,
+    WIDTHS, Clocks, clocks_clear, clocks_draft, clocks_expect, clocks_first_right, clocks_token, clocks_tokens,
+    widths_choose, widths_learn, widths_plain_us, widths_planned, widths_try,
 )
 from llamad.engine.events cimport take_token
 from llamad.engine.kv.cells cimport cells_fit
