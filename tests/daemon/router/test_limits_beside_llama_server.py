@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 from support.http_client import Client
 from support.live_daemon import model_path, until
-from support.many_models.calls import CHAT, chat, entries, load, props, status, unload_all
+from support.many_models.calls import CHAT, chat, entries, load, props, status, unload_all, wait_status
 from support.many_models.files import Files, Router
 from support.many_models.streams import Background, Events, Stream
 
@@ -24,6 +24,10 @@ model = {tiny}
 [c]
 model = {tiny}
 ctx-size = 768
+[sleepy]
+model = {tiny}
+ctx-size = 896
+sleep-idle-seconds = 1
 """
 KEY = "correct horse"
 N_LONG = 80  # tokens of a stream that outlives what happens beside it
@@ -107,6 +111,12 @@ def test_a_request_can_ask_for_autoload_or_against_it(closed: Router) -> None:
     assert status(closed.client, "b")["value"] == "unloaded"
 
 
+def test_a_model_that_sleeps_wakes_without_autoload(closed: Router) -> None:
+    load(closed.client, "sleepy")
+    wait_status(closed.client, "sleepy", "sleeping")
+    assert closed.client.post(CHAT, chat("sleepy")).status == 200
+
+
 def test_the_key_is_needed(closed: Router) -> None:
     anybody = Client(closed.client.host, closed.client.port)
     assert anybody.get("/health").status == 200
@@ -130,7 +140,7 @@ def test_the_list_without_a_key(closed: Router) -> None:
         assert answer.status == 401
         return
     assert answer.status == 200
-    assert [one["status"].keys() for one in answer.json["data"]] == [{"value"}] * 3
+    assert [one["status"].keys() for one in answer.json["data"]] == [{"value"}] * 4
     assert b".gguf" not in answer.body
     for one in entries(closed.client).values():
         assert one["status"].keys() == {"value", "args", "preset"}
