@@ -13,7 +13,8 @@ def test_a_burst_is_given_back_once_it_is_quiet() -> None:
     trimmer = Trimmer(lambda: is_idle[0], lambda: prepared.append(1))
     trimmer._least = before = own_bytes()
     # Blocks below the threshold of mmap, with one that stays behind them: without trimming they are kept.
-    blocks = [bytes(bytearray(60_000)) for _ in range(2000)]
+    # So many that free memory of this process, which other tests have left, does not hold them.
+    blocks = [bytes(bytearray(60_000)) for _ in range(6000)]
     last = bytes(bytearray(60_000))
     assert own_bytes() - before > 64 * MIB
     blocks.clear()

@@ -205,7 +205,6 @@ def test_the_log_is_tested():
         (["-m", "no/such.gguf", "--no-such-flag"], "--no-such-flag"),
         (["-m", "x.gguf", "--port", "99999"], "65535"),
         (["-m", "x.gguf", "--rpc", "a:1,b"], "'b' is not HOST:PORT"),
-        ([], "models/7B/ggml-model-f16.gguf, does not exist"),
     ],
 )
 def test_wrong_flags_stop_with_one_line(flags, words):

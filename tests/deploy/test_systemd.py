@@ -166,9 +166,11 @@ def test_llamad_knows_every_variable_of_the_environment_file():
     parsed = parse([], active)
     assert not parsed.warnings
     for name, value in described.items():
-        parsed = parse([], {name: value})
+        # Without a model the variables are those of a router.
+        is_named = name in ("LLAMA_ARG_MODEL", "LLAMA_ARG_HF_REPO") or name.startswith("LLAMA_ARG_MODELS_")
+        parsed = parse([] if is_named else ["-m", "model.gguf"], {name: value})
         assert not parsed.warnings, name
-        assert len(parsed.given) == 1, name
+        assert len(parsed.given - {"model"} or parsed.given) == 1, name
 
 
 def test_the_limits_fit_the_settings():

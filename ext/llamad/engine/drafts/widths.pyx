@@ -48,7 +48,8 @@ cdef double _cost(const Widths *widths, int32_t n_rows) noexcept nogil:
 cdef void _learn_cost(Widths *widths, double step_us) noexcept nogil:
     """Learn from a step whose shape was that of the steps before. One that took far longer had another reason."""
     cdef double *cost = &widths.cost_us[min(widths.n_rows, <int32_t>WIDTH_ROWS_MAX)]
-    if cost[0] == 0:
+    # The first step may have been interrupted, and drafts would then be compared with a cost that nothing has.
+    if cost[0] == 0 or step_us < cost[0] / 2:
         cost[0] = step_us
     else:
         step_us = min(step_us, cost[0] * (1 + COST_OUTLIER))
@@ -152,6 +153,8 @@ cdef int32_t widths_choose(Widths *widths, const double *tokens, int32_t n_slots
     cdef int32_t i, best = 0, n_known = _steps_us(widths, n_plain, n_width_max, draft_us, steps_us)
     for i in range(n_known):
         rate = tokens[i] / steps_us[i]
+        if i and tokens[i] < GAIN_MIN * tokens[0]:
+            continue  # drafts that are hardly ever right; costs are not known well enough for that
         if rate > best_rate:
             best_rate = rate
             best = i
@@ -165,6 +168,9 @@ cdef int32_t widths_choose(Widths *widths, const double *tokens, int32_t n_slots
     # The first steps of a width say nothing of its cost.
     if best == widths.width or widths.width >= n_known or (widths.width and widths.n_same < widths.n_settling):
         return 1 << widths.width
+    if best == 0 and tokens[widths.width] < GAIN_MIN * tokens[0] and widths.n_settling == 0:
+        widths.width = 0  # a change costs a CPU nothing
+        return 1
     now_rate = tokens[widths.width] / steps_us[widths.width]
     saved_us = HORIZON_TOKENS * n_slots * (1 / now_rate - 1 / best_rate)
     if best_rate >= GAIN_MIN * now_rate and saved_us > widths.switch_us and (
