@@ -8,7 +8,9 @@ import pytest
 from support.live_daemon import Live, until
 from support.models.tiny_kv_models import write_model
 
-BODY = {"temperature": 0, "return_tokens": True, "ignore_eos": True}
+BODY = {"temperature": 0, "return_tokens": True, "ignore_eos": True, "n_probs": 2}
+# Two tokens whose log-probabilities differ by less may change places with the rows of a step, also without drafts.
+TIE = 1e-2
 
 
 @pytest.fixture(scope="module")
@@ -36,12 +38,24 @@ def answers(model, *flags):
         return [one.result() for one in (*first, *others)]
 
 
+def assert_same(plain, drafted):
+    """Compare two answers up to a near tie, after which their texts may be different ones."""
+    assert len(plain["tokens"]) == len(drafted["tokens"])
+    pairs = zip(plain["tokens"], drafted["tokens"], plain["completion_probabilities"], strict=True)
+    for i, (token, other, probs) in enumerate(pairs):
+        if token != other:
+            first, second = (one["logprob"] for one in probs["top_logprobs"])
+            assert first - second < TIE, f"token {i} is {other}, not {token}"
+            return
+
+
 @pytest.mark.parametrize("flags", [("-np", "4"), ("-np", "4", "-kvu")], ids=["streams", "unified"])
 def test_the_text_is_that_of_plain_steps(model, tmp_path, flags):
     trace = tmp_path / "trace"
     plain = answers(model, *flags)
     drafted = answers(model, *flags, "--spec", "auto", "--spec-fixed", "7", "--step-trace", str(trace))
-    assert [one["tokens"] for one in drafted] == [one["tokens"] for one in plain]
+    for one, other in zip(plain, drafted, strict=True):
+        assert_same(one, other)
     steps = [json.loads(line)["slots"] for line in trace.read_text().splitlines()]
     mixed = [
         slots
