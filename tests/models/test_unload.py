@@ -42,13 +42,13 @@ def with_host(model: str, then: Callable[[Host], Awaitable[None]], *flags: str) 
 
 def descriptors() -> dict[str, str]:
     """The open descriptors and what they are, without numbers that change."""
-    found = {}
+    targets = {}
     for name in os.listdir("/proc/self/fd"):
         try:
-            found[name] = re.sub(r"\d+", "", os.readlink(f"/proc/self/fd/{name}"))
+            targets[name] = re.sub(r"\d+", "", os.readlink(f"/proc/self/fd/{name}"))
         except OSError:
             pass  # the one of listdir itself
-    return found
+    return targets
 
 
 def rss_bytes() -> int:

@@ -5,6 +5,8 @@ prometheus.py writes them after the others; a server with one model has none of 
 
 from __future__ import annotations
 
+from collections import Counter
+
 from llamad.api.native.metrics_table import Labels, Metric, counter, gauge
 from llamad.models.fleet.model import State
 from llamad.models.fleet.scheduler import Scheduler
@@ -29,23 +31,28 @@ def _refusals(scheduler: Scheduler) -> dict[Labels, float]:
 
 
 def _waiting(scheduler: Scheduler) -> dict[Labels, float]:
-    return {(("model", name),): scheduler.waiting(name) for name in scheduler.names()}
+    counts: Counter[Labels] = Counter()
+    for name in scheduler.names():
+        counts[(("model", scheduler.title(name)),)] += scheduler.waiting(name)
+    return dict(counts)
 
 
 def _states(scheduler: Scheduler) -> dict[Labels, float]:
-    return {
-        (("model", name), ("state", str(state))): int(scheduler.state(name) is state)
-        for name in scheduler.names()
-        for state in State
-    }
+    """Return the states of engines. While an engine is replaced, its model is in two."""
+    counts: Counter[Labels] = Counter()
+    for name in scheduler.names():
+        for state in State:
+            labels = (("model", scheduler.title(name)), ("state", str(state)))
+            counts[labels] += scheduler.state(name) is state
+    return dict(counts)
 
 
 def _bytes(scheduler: Scheduler) -> dict[Labels, float]:
-    return {
-        (("model", name), ("device", device)): n
-        for name, held in sorted(scheduler.ledger.models().items())
-        for device, n in sorted(held.items())
-    }
+    counts: Counter[Labels] = Counter()
+    for name, held in sorted(scheduler.ledger.models().items()):
+        for device, n in sorted(held.items()):
+            counts[(("model", scheduler.title(name)), ("device", device))] += n
+    return dict(counts)
 
 
 def _bytes_max(scheduler: Scheduler) -> dict[Labels, float]:

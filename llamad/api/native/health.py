@@ -31,8 +31,7 @@ def handle(served: ServedModel, exchange: Exchange) -> None:
     if "live" in query:
         exchange.send(Response(200, b'{"status":"live"}'))
         return
-    # A router would try a model that has failed again, but until then it does not serve.
-    if not served.accepts or served.service.is_leaving or host.state is State.FAILED:
+    if not served.accepts or served.service.is_leaving:
         state = State.DRAINING if served.service.is_leaving else host.state
         error = served.not_ready_for(exchange.request)
         status = "error" if state is State.FAILED else state.value

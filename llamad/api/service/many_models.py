@@ -34,6 +34,7 @@ from llamad.models.catalogue.entry import Entry
 from llamad.models.catalogue.errors import CatalogueError
 from llamad.models.catalogue.heads import Heads, ModelHead
 from llamad.models.fleet.downloads import Downloads
+from llamad.models.fleet.effects import StopReason
 from llamad.models.fleet.fleet import Engine, Fleet
 from llamad.models.fleet.model_events import ModelEvents
 from llamad.models.host import Host
@@ -181,6 +182,7 @@ class ManyModels(ModelTable):
         engine_id = leader.id if leader.id not in self.fleet else f"{leader.id} ({self._n_engines})"
         engine = self.fleet.add(
             engine_id,
+            leader.id,
             host,
             is_pinned=any(one.is_pinned for one in group),
             sleep_seconds=leader.settings.sleep_idle_seconds,
@@ -191,7 +193,7 @@ class ManyModels(ModelTable):
         for one in group:
             self._add(one, engine, gate)
         if not any(one.id in self._served for one in group):
-            self._spawn(self._remove(engine.id, []))
+            self._spawn(self._remove(engine.id, [], "failed"))
         return self._broken.get(entry.id, "")
 
     def _add(self, entry: Entry, engine: Engine, gate: Gate) -> None:
@@ -323,7 +325,11 @@ class ManyModels(ModelTable):
             self.events.tell(id, "model_remove")
         self.catalogue = new
         self.fleet.n_models = len(new.entries)
-        return [self._spawn(self._remove(engine_id, models)) for engine_id, models in dropped.items()]
+        tasks = []
+        for engine_id, models in dropped.items():
+            reason: StopReason = "reloaded" if any(one.name in new.entries for one in models) else "removed"
+            tasks.append(self._spawn(self._remove(engine_id, models, reason)))
+        return tasks
 
     async def _add_variants(self, new: Catalogue) -> None:
         """Let the engines that there are serve new variants of their models."""
@@ -338,10 +344,10 @@ class ManyModels(ModelTable):
             else:
                 self._served[id] = served
 
-    async def _remove(self, engine_id: str, models: list[ServedModel]) -> None:
+    async def _remove(self, engine_id: str, models: list[ServedModel], reason: StopReason) -> None:
         """Remove an engine and the models that it served, once their requests have ended."""
         self._spare.remove(self.fleet[engine_id].host)
-        await self.fleet.remove(engine_id)
+        await self.fleet.remove(engine_id, reason)
         for one in models:
             one.close()
 
@@ -402,7 +408,10 @@ class ManyModels(ModelTable):
         entry = self.catalogue.entries.get(name)
         if (entry is None and not is_partial) or (entry is not None and entry.source != "cache"):
             raise ApiError(500, f"model '{name[:256]}' is not in the cache, so it cannot be removed")
-        remove = partial(HubCache(hub_folder(os.environ)).remove, *split_name(name))
+        repo, quant = split_name(name)
+        if entry is None and not quant and any(id.startswith(f"{repo}:") for id in self.catalogue.entries):
+            return  # the folder holds other models, too; what has arrived is used by the next download
+        remove = partial(HubCache(hub_folder(os.environ)).remove, repo, quant)
         async with self._reloading:
             if entry is not None:
                 others = {id: one for id, one in self.catalogue.entries.items() if one.engine != entry.engine}

@@ -100,9 +100,9 @@ def _sort(
         if entry.name.endswith(_ENDING) and entry.is_file():
             names.append(entry.name)
         elif not entry.name.startswith(".") and entry.is_dir() and len(above) <= DEPTH_MAX:
-            found = entry.stat()
-            if (found.st_dev, found.st_ino) not in above:
-                below.append((entry.path, (*above, (found.st_dev, found.st_ino))))
+            stat = entry.stat()
+            if (stat.st_dev, stat.st_ino) not in above:
+                below.append((entry.path, (*above, (stat.st_dev, stat.st_ino))))
     except OSError:
         pass  # a link that leads nowhere or in a circle
 

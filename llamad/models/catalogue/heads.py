@@ -22,7 +22,7 @@ _FileId = tuple[int, int, int, int]
 
 
 class ModelHead(msgspec.Struct, frozen=True):
-    """Of one file, or of all parts of a split model together. 0 stands for an unknown number."""
+    """Describes one file, or all parts of a split model together. 0 stands for an unknown number."""
 
     architecture: str
     name: str

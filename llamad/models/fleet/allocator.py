@@ -227,7 +227,7 @@ class Allocator:
             if n + self._ledger.used(device) <= limit:
                 continue
             fixed = {
-                one.name: self._ledger.of(one.name).get(device, 0)
+                one.title: self._ledger.of(one.name).get(device, 0)
                 for one in self._table.models.values()
                 if _is_fixed(one) and one is not model and self._ledger.of(one.name).get(device, 0)
             }

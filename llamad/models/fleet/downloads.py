@@ -25,7 +25,6 @@ class Downloads:
 
     def __init__(self, events: ModelEvents) -> None:
         self.ended: Callable[[], Awaitable[None]] | None = None
-        self.failures: dict[str, str] = {}  # why the last download of a name failed
         self._events = events
         self._running: dict[str, tuple[ModelDownload, asyncio.Task[None]]] = {}
 
@@ -37,7 +36,6 @@ class Downloads:
 
     def start(self, name: str, settings: ModelSettings) -> None:
         """Begin to download a model. What has arrived of an earlier try is used."""
-        self.failures.pop(name, None)
         download = ModelDownload(settings)
         self._running[name] = (download, asyncio.ensure_future(self._run(name, download)))
         self._events.tell(name, "model_status", {"status": "downloading"})
@@ -50,10 +48,11 @@ class Downloads:
 
     async def _run(self, name: str, download: ModelDownload) -> None:
         watching = asyncio.ensure_future(self._watch(name, download))
+        failure = ""
         try:
             await download.run()
         except LoadError as error:
-            self.failures[name] = str(error)
+            failure = str(error)
             log.error("%s: %s", name, error)
         else:
             log.info("%s is downloaded", name)
@@ -62,8 +61,8 @@ class Downloads:
             if self.ended is not None:
                 await self.ended()
             del self._running[name]
-        if name in self.failures:
-            self._events.tell(name, "download_failed", {"reason": self.failures[name]})
+        if failure:
+            self._events.tell(name, "download_failed", {"reason": failure})
         else:
             self._events.tell(name, "download_finished")
 

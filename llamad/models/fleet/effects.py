@@ -32,7 +32,8 @@ class Start(msgspec.Struct, frozen=True, tag=True):
 
 
 class Refit(msgspec.Struct, frozen=True, tag=True):
-    """As Start, but its last load ran out of memory that was reserved for it: it must plan with what is really free."""
+    """Start an engine process as Start does, after a load that ran out of the memory that was reserved for it. The
+    engine must plan with what is really free."""
 
     model: str
 

@@ -58,12 +58,10 @@ class Engine:
         self.id = id
         self.host = host
         self.stop_seconds = stop_seconds
-        self.spare = (
-            0  # bytes that it must leave free on each device, because its last load ran out of memory
-        )
+        # Bytes that it must leave free on each device, because its last load ran out of memory.
+        self.spare = 0
         self.is_pinned = False
         self.t_start = 0.0
-        self.t_used = 0.0
         self.n_active = 0  # requests that were admitted and have not ended
         self.proceed: asyncio.Future[None] | None = None  # it has planned, and waits to load
         self.stopping: asyncio.Task[None] | None = None
@@ -80,7 +78,7 @@ class Fleet:
         self.progressed: Callable[[str], None] | None = None  # called when a load has made progress
         self.n_models = 1  # how many models there are, loaded or not
         self._memory_max = memory_max
-        self._capacity: dict[str, int] = {}  # from the last plan
+        self._capacity: dict[str, int] = {}  # by device, from the last plans
         self._engines: dict[str, Engine] = {}
         self._tickets = itertools.count(1)
         self._waiting: dict[int, tuple[asyncio.Future[None], Engine]] = {}
@@ -100,31 +98,31 @@ class Fleet:
     # Engines.
 
     def add(
-        self, id: str, host: Host, *, is_pinned: bool, sleep_seconds: float, stop_seconds: float
+        self, id: str, title: str, host: Host, *, is_pinned: bool, sleep_seconds: float, stop_seconds: float
     ) -> Engine:
-        """Add an engine, which is not loaded until it is needed. One that is unloaded is killed after `stop_seconds`,
-        if it has not ended by then."""
+        """Add an engine, which is not loaded until it is needed. `title` is the model's name in texts. An engine that
+        is unloaded is killed after `stop_seconds`, if it has not ended by then."""
         engine = self._engines[id] = Engine(id, host, stop_seconds)
-        host.label = id
+        host.label = title
         host.on_state.append(lambda _: self._on_state(engine))
         host.on_progress = lambda: self.progressed(id) if self.progressed is not None else None
         host.budget = lambda: self._budget(engine)
         host.on_planned = lambda need, capacity: self._on_planned(engine, need, capacity)
         engine.is_pinned = is_pinned
-        self.scheduler.add(id, is_pinned=is_pinned, sleep_seconds=sleep_seconds)
+        self.scheduler.add(id, title=title, is_pinned=is_pinned, sleep_seconds=sleep_seconds)
         return engine
 
     def change(self, id: str, *, is_pinned: bool, sleep_seconds: float) -> None:
         """Change the settings of an engine that the fleet itself uses."""
         self._engines[id].is_pinned = is_pinned
         self.scheduler.add(id, is_pinned=is_pinned, sleep_seconds=sleep_seconds)
-        self._set_timer()
+        self._apply(self.scheduler.tick(_now()))
 
-    async def remove(self, id: str) -> None:
+    async def remove(self, id: str, reason: StopReason) -> None:
         """Remove an engine as soon as its requests have ended, and return then."""
         engine = self._engines[id]
         engine.is_pinned = False  # whoever takes its place need not do with less memory
-        self._apply(self.scheduler.remove(id, _now()))
+        self._apply(self.scheduler.remove(id, _now(), reason))
         while id in self.scheduler or engine.n_active:
             await asyncio.sleep(POLL_SECONDS)
         del self._engines[id]
@@ -158,8 +156,7 @@ class Fleet:
         ticket, engine = next(self._tickets), self._engines[id]
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting[ticket] = future, engine
-        engine.t_used = now = _now()
-        effects = self.scheduler.request(id, ticket, now, deadline)
+        effects = self.scheduler.request(id, ticket, _now(), deadline)
         # An admission only moves a sleep later, and the timer looks at every model.
         self._apply(effects, sets_timer=not (len(effects) == 1 and isinstance(effects[0], Admit)))
         if future.done() and future.exception() is None:
@@ -177,9 +174,8 @@ class Fleet:
         """Note that a request that went on has ended."""
         engine = self._engines[id]
         self._count(engine, -1)
-        engine.t_used = _now()
         # A sleep only moves later while others run.
-        self._apply(self.scheduler.done(id, engine.t_used), sets_timer=engine.n_active == 0)
+        self._apply(self.scheduler.done(id, _now()), sets_timer=engine.n_active == 0)
 
     def _count(self, engine: Engine, n: int) -> None:
         """Change the number of an engine's requests."""
@@ -262,7 +258,7 @@ class Fleet:
         if self.scheduler.state(engine.id) not in (ModelState.PLANNING, ModelState.WAITING):
             return  # it was restarted after a crash, and its memory is still reserved
         engine.proceed = asyncio.get_running_loop().create_future()
-        self._capacity = dict(capacity)
+        self._capacity |= capacity
         self._apply(self.scheduler.planned(engine.id, need, capacity, _now()))
         if not engine.proceed.done():
             self._spawn(asyncio.ensure_future(read_ahead(engine.host.settings.model)))
@@ -274,7 +270,7 @@ class Fleet:
             engine.proceed.set_result(None)
 
     def _stop(self, engine: Engine, reason: StopReason) -> None:
-        log.info("unloading %s: %s", engine.id, _WHY[reason])
+        log.info("unloading %s: %s", engine.host.label, _WHY[reason])
         engine.stopping = asyncio.ensure_future(self._stopped(engine, reason))
         self._spawn(engine.stopping)
 

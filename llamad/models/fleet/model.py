@@ -37,6 +37,7 @@ COUNTED = frozenset({State.PLANNING, State.WAITING, State.LOADING, State.LOADED,
 
 class Model(msgspec.Struct, eq=False):
     name: str
+    title: str  # its name in texts and metrics; engines that replace each other have the same
     is_pinned: bool = False
     sleep_seconds: float = -1.0
     reload_seconds: float = 5.0

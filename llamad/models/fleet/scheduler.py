@@ -38,25 +38,28 @@ class Scheduler:
         self,
         name: str,
         *,
+        title: str = "",
         is_pinned: bool = False,
         sleep_seconds: float = -1.0,
         reload_seconds: float = RELOAD_SECONDS,
     ) -> None:
-        """Add a model, or change the settings of one that is known. A model that was removed and has not stopped yet
+        """Add a model, or change the settings of one that is known; tick() must follow then, because one that drains
+        for others and is pinned now must not go on to drain. A model that was removed and has not stopped yet
         comes back, and loads again when it is asked for."""
         model = self._models.get(name)
         if model is None:
-            self._models[name] = Model(name, is_pinned, sleep_seconds, reload_seconds)
+            self._models[name] = Model(name, title or name, is_pinned, sleep_seconds, reload_seconds)
             return
         model.is_pinned = is_pinned
         model.sleep_seconds = sleep_seconds
         model.is_removed = False
 
-    def remove(self, name: str, now: float) -> list[Effect]:
+    def remove(self, name: str, now: float, reason: StopReason = "removed") -> list[Effect]:
+        """Let running requests finish, then stop the model and forget it. Requests that wait for it are refused."""
         model = self._models[name]
-        self._table.refuse_all(model, 404, f"the model '{name}' was removed")
+        self._table.refuse_all(model, 404, f"the model '{model.title}' was removed")
         model.is_removed = True
-        self._leave(model, "removed")
+        self._leave(model, reason)
         return self._settled(now)
 
     # Requests.
@@ -69,10 +72,10 @@ class Scheduler:
         elif model.state is State.LOADED:
             self._table.admit(model, ticket, now)
         elif now < model.retry_at and State.FAILED in (model.state, model.rest):
-            self._table.refuse(name, ticket, 500, model.failure, model.retry_at - now)
+            self._table.refuse(model.title, ticket, 500, model.failure, model.retry_at - now)
         elif self._limits.queue_max and len(model.waiters) >= self._limits.queue_max:
-            reason = f"{len(model.waiters)} requests wait for the model '{name}' already"
-            self._table.refuse(name, ticket, 429, reason, self._retry_after(model))
+            reason = f"{len(model.waiters)} requests wait for the model '{model.title}' already"
+            self._table.refuse(model.title, ticket, 429, reason, self._retry_after(model))
         elif deadline <= now:
             self._refuse_late(model, ticket)
         else:
@@ -127,16 +130,9 @@ class Scheduler:
     def unload(self, name: str, now: float) -> list[Effect]:
         """Let running requests finish, then stop the model. Requests that wait for it are refused."""
         model = self._models[name]
-        self._table.refuse_all(model, 503, f"the model '{name}' was unloaded while the request waited", 1.0)
+        reason = f"the model '{model.title}' was unloaded while the request waited"
+        self._table.refuse_all(model, 503, reason, 1.0)
         self._leave(model, "unloaded")
-        return self._settled(now)
-
-    def reload(self, name: str, now: float) -> list[Effect]:
-        """Let running requests finish, then stop the model, because its settings have changed. Requests that wait for
-        it go on to wait, and then it is loaded again."""
-        model = self._models[name]
-        model.need = None
-        self._leave(model, "reloaded")
         return self._settled(now)
 
     def _leave(self, model: Model, reason: StopReason) -> None:
@@ -147,8 +143,7 @@ class Scheduler:
         model.is_refit = model.has_refitted = False
         model.refit_victim = None
         if model.state in RESTING:
-            if model.state is not State.SLEEPING or reason != "reloaded":
-                model.rest = State.UNLOADED
+            model.rest = State.UNLOADED
             self._table.end(model)
         elif model.state is State.STOPPING:
             model.rest = State.UNLOADED
@@ -270,8 +265,10 @@ class Scheduler:
                 self._stop_unneeded(model)
 
     def _refuse_late(self, model: Model, ticket: int) -> None:
-        reason = f"the model '{model.name}' was not loaded before the request's deadline; it is {model.state}"
-        self._table.refuse(model.name, ticket, 503, reason, self._retry_after(model))
+        reason = (
+            f"the model '{model.title}' was not loaded before the request's deadline; it is {model.state}"
+        )
+        self._table.refuse(model.title, ticket, 503, reason, self._retry_after(model))
 
     def _retry_after(self, model: Model) -> float:
         """Return a guess of the seconds until the model serves."""
@@ -299,6 +296,9 @@ class Scheduler:
     def names(self) -> list[str]:
         """Return the names of all models, in order."""
         return sorted(self._models)
+
+    def title(self, name: str) -> str:
+        return self._models[name].title
 
     def __contains__(self, name: str) -> bool:
         return name in self._models

@@ -57,7 +57,7 @@ class Table:
     def serve(self, model: Model, measured: Mapping[str, int], now: float) -> None:
         """Settle the memory of a model that has loaded. If it drains, it goes on to drain."""
         self.ledger.settle(model.name, measured)
-        self.counters.loads[model.name] += 1
+        self.counters.loads[model.title] += 1
         model.loaded_at = now
         model.is_crashed = model.has_refitted = False
         model.rest = State.UNLOADED
@@ -103,7 +103,7 @@ class Table:
         """Refuse everybody who waits for a model, also the operator."""
         model.asked_at = None
         for ticket in list(model.waiters):
-            self.refuse(model.name, ticket, status, reason, retry_after)
+            self.refuse(model.title, ticket, status, reason, retry_after)
 
     # The way down.
 
@@ -132,7 +132,7 @@ class Table:
             model.rest = _REST.get(reason, State.UNLOADED)
         model.state = State.STOPPING
         model.leaving = reason
-        self.counters.stops[model.name, reason] += 1
+        self.counters.stops[model.title, reason] += 1
         self._effects.append(Stop(model.name, reason))
 
     def end(self, model: Model) -> None:
@@ -154,7 +154,7 @@ class Table:
         model.failure = reason
         model.retry_at = now + seconds
         model.is_refit = model.has_refitted = False
-        self.counters.failures[model.name] += 1
+        self.counters.failures[model.title] += 1
         self.refuse_all(model, 500, reason, seconds)
         if model.state is State.WAITING:
             self.stop(model, "failed")

@@ -143,8 +143,8 @@ def test_aliases_that_clash(place: Place) -> None:
         "c": "",
         "d": "the alias x is a name of the model b, too; choose another",
     }
-    found = {name: catalogue.find(name) for name in "cxwy"}
-    assert {name: one.id for name, one in found.items() if one is not None} == {
+    entries = {name: catalogue.find(name) for name in "cxwy"}
+    assert {name: one.id for name, one in entries.items() if one is not None} == {
         "c": "c",
         "x": "b",
         "w": "d",

@@ -245,14 +245,6 @@ def test_a_removed_model_finishes_and_is_forgotten():
     assert "admit 5" in fleet.do("request", "a", 5)
 
 
-def test_a_reload_keeps_those_who_wait():
-    fleet = Fleet({"a": 6})
-    fleet.do("request", "a", 1)
-    assert fleet.do("reload", "a") == []
-    assert fleet.do("request", "a", 2) == []
-    assert fleet.do("done", "a") == ["stop a reloaded", "start a", "proceed a", "admit 2"]
-
-
 def test_the_counters():
     fleet = Fleet({"a": 6, "b": 6}, capacity=10, residence_seconds=0.0, queue_max=1)
     fleet.serve("a", 1)

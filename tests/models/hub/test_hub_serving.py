@@ -167,7 +167,7 @@ def test_a_draft_model_by_name_is_downloaded_beside_a_local_model(
 def test_a_download_is_given_up_and_begun_again(
     hub: HubServer, cache: Cache, tiny: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As when a model is unloaded before its files are there."""
+    """A model is unloaded before its files are there."""
     data = Path(tiny).read_bytes()
     hub.repos[NAME] = {"tiny.gguf": data}
     hold = threading.Event()

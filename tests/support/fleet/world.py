@@ -258,12 +258,13 @@ class World:
         if not self.engines:
             return
         engine = self.random.choice(list(self.engines.values()))
-        action = self.random.choice(["load", "unload", "unload", "reload", "remove", "pin"])
+        action = self.random.choice(["load", "unload", "unload", "remove", "pin"])
         if engine.is_removed:
             return
         if action == "pin":
             engine.is_pinned = not engine.is_pinned and self.random.random() < 0.3
             self.scheduler.add(engine.name, is_pinned=engine.is_pinned, sleep_seconds=engine.sleep_seconds)
+            self.event("tick")
             return
         if action == "load":
             if self.scheduler.state(engine.name) != "loaded":
@@ -273,8 +274,7 @@ class World:
         else:
             engine.refits = 0
             engine.is_unloading = action if engine.process in ("serving", "crashed") else False
-            if action != "reload":
-                engine.asked_at = math.inf
+            engine.asked_at = math.inf
             engine.is_removed = action == "remove"
             if engine.is_removed and engine.process == "none":
                 del self.engines[engine.name]
