@@ -50,6 +50,12 @@ class UnixClient(http.client.HTTPConnection):
         self.sock.connect(self._path)
 
 
+def is_listening(path: str) -> bool:
+    """A socket's file is there a moment before anyone listens at it."""
+    with socket.socket(socket.AF_UNIX) as sock:
+        return sock.connect_ex(path) == 0
+
+
 def status_of(connection: http.client.HTTPConnection, path: str = "/health") -> int:
     connection.request("GET", path)
     answer = connection.getresponse()
@@ -258,8 +264,8 @@ def test_under_systemd_socket_activate(tiny: str, tmp_path: Path) -> None:
         text=True,
     )
     try:
-        until(lambda: os.path.exists(path))
-        assert status_of(UnixClient(path)) == 200  # this connection starts it
+        until(lambda: is_listening(path))
+        assert status_of(UnixClient(path)) == 200  # the first connection starts it
         assert Client("127.0.0.1", port).get("/health").status == 200
         if has_ipv6:
             assert Client("::1", port).get("/health").status == 200
