@@ -19,6 +19,7 @@ log = logging.getLogger("llama.cpp")
 _LEVELS = {1: logging.DEBUG, 2: logging.DEBUG, 3: logging.WARNING, 4: logging.ERROR}
 _LINE_MAX = 8192
 _ERROR = 4
+_WARNINGS_MAX = 256
 _REASON = re.compile(r"error loading model: (.+)")
 _MEMORY = re.compile(r"alloc|out of memory|insufficient memory", re.IGNORECASE)
 
@@ -32,6 +33,7 @@ class LlamaLog:
         self._level = ffi.new("int32_t *")
         self._partial = ""
         self._dropped = 0
+        self._warnings: set[str] = set()
         self.memory_error = ""  # the first line that says what llama.cpp could not allocate
         self.load_error = ""  # the first reason why llama.cpp could not load a model
         self._lock = threading.Lock()
@@ -54,11 +56,23 @@ class LlamaLog:
                 for line in lines:
                     if line.strip(" ."):
                         self._notice(line)
-                        log.log(_LEVELS.get(self._level[0], logging.DEBUG), "%s", line.rstrip())
+                        log.log(self._level_of(line), "%s", line.rstrip())
             dropped = lib.llamad_log_dropped()
             if dropped != self._dropped:
                 log.warning("dropped %d lines of llama.cpp's log: the ring was full", dropped - self._dropped)
                 self._dropped = dropped
+
+    def _level_of(self, line: str) -> int:
+        """Return the line's level. A warning that was logged before is a debug line: a model is opened several times,
+        to estimate its memory and to load it, and llama.cpp says the same each time."""
+        level = _LEVELS.get(self._level[0], logging.DEBUG)
+        if level != logging.WARNING:
+            return level
+        if line in self._warnings:
+            return logging.DEBUG
+        if len(self._warnings) < _WARNINGS_MAX:
+            self._warnings.add(line)
+        return level
 
     def _notice(self, line: str) -> None:
         if not self.memory_error and self._level[0] >= _ERROR and _MEMORY.search(line):
