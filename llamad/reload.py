@@ -178,7 +178,8 @@ class Reload:
             raise ValueError(
                 "no key would be left, and the server would be open to all; restart it if that is intended"
             )
-        check_sharing(keys, self._applied.model)
+        for model in self._models:
+            check_sharing(keys, model.host.settings)
         if keys and not old:
             self._http.set_cors(cors_of(self._service.settings, has_keys=True))
         self._models.set_keys(keys)

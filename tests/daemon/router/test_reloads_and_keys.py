@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 
 import pytest
@@ -102,3 +103,17 @@ def test_a_file_that_is_there_after_a_reload_is_served(live: Live, files: Files)
         assert live.client.post(CHAT, chat("secret"), headers=ALICE).status == 200
     finally:
         missing.unlink()
+
+
+def test_keys_do_not_come_while_a_model_learns_from_all_answers(
+    files: Files, start: Callable[..., Live]
+) -> None:
+    files.write(f"{ONE}lookup-cache-dynamic = {files.folder}/learned.bin\n")
+    env = files.folder / "env"
+    env.write_text("LLAMA_ARG_N_MAX=4\n")
+    live = start(files, "--env-file", str(env))
+    assert live.client.post(CHAT, chat("calm")).status == 200
+    env.write_text("LLAMA_API_KEY=alice\n")
+    live.signal(signal.SIGHUP)
+    live.wait_line("the old one is kept: --lookup-cache-dynamic learns from the answers of all API keys")
+    assert live.client.post(CHAT, chat("calm")).status == 200
