@@ -111,6 +111,17 @@ def test_a_longer_state_takes_a_shorter_ones_place():
         assert ask(h, A + C) == len(A + C)
 
 
+def test_a_turn_is_saved_if_computing_it_again_takes_longer_than_saving_all():
+    """More conversations than slots: what a turn has added is a small part of each."""
+    with Harness(Fake(decode_us=2000, token_us=500), n_slots=1, cache_bytes=MANY) as h:
+        ask(h, A, n_predict=1)
+        ask(h, B, n_predict=1)
+        longer = A + b"a short question"
+        assert ask(h, longer, n_predict=1) == 1 + len(A)  # with BOS
+        ask(h, B)
+        assert ask(h, longer + b"?") == 1 + len(longer)
+
+
 def test_the_bound_holds_and_the_longest_unused_goes_first():
     prompts = [text(i) for i in range(1, 9)]
     n_entry = -(-(4 * 204 + 48 + 20 * 204) // PAGE) * PAGE

@@ -92,13 +92,15 @@ cdef enum:
     # Fewest tokens worth an entry of the prompt cache. A shorter common prefix of an entry and a prompt is useless, so
     # a hash of half as many tokens tells most entries apart.
     CACHE_TOKENS_MIN = 64
+    # Fewest tokens that are saved because they would be computed again. Chosen: a short turn of a conversation.
+    SAVE_TOKENS_MIN = 16
     # The same for a GPU, which prefills 512 tokens in 7 ms (H200).
     GPU_SAVE_TOKENS_MIN = 512
     # A state is saved only if prefilling takes this many times as long as saving (H200: prompts waited 40 ms for states
     # that could be prefilled again in 8 ms).
     SAVE_GAIN = 2
-    # A state is saved only if 1/SAVE_PART of it would be lost otherwise, and restored only if 1/RESTORE_PART of it is
-    # gained. Chosen.
+    # A CPU saves a state in any case if 1/SAVE_PART of it would be lost otherwise. A state is restored only if
+    # 1/RESTORE_PART of it is gained. Chosen.
     SAVE_PART = 4
     RESTORE_PART = 8
     # Decoding slots wait at most this long for saving and restoring in one turn; the state that exceeds it is finished.

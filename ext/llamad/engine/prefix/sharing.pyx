@@ -4,7 +4,8 @@ from libc.stdint cimport int32_t, uint64_t
 
 from llamad.engine.prefix.checkpointing cimport checkpointing_plan
 from llamad.engine.costs.scheduler cimport (
-    CACHE_TOKENS_MIN, GPU_SAVE_TOKENS_MIN, RESTORE_PART, SAVE_GAIN, SAVE_PART, STATES_US_MAX, WAIT_TOKENS_MIN,
+    CACHE_TOKENS_MIN, GPU_SAVE_TOKENS_MIN, RESTORE_PART, SAVE_GAIN, SAVE_PART, SAVE_TOKENS_MIN, STATES_US_MAX,
+    WAIT_TOKENS_MIN,
 )
 from llamad.engine.state.flush cimport flush_pending
 from llamad.protocol.adapter_span cimport span_common
@@ -126,13 +127,15 @@ cdef int prefix_time_is_up(const State *state) noexcept nogil:
 
 
 cdef int _is_cheap_to_save(const State *state, const Slot *slot, int32_t n) noexcept nogil:
-    """Return whether saving pays: a GPU may prefill n tokens faster than a state is transferred. The cost of saving is
-    measured once, while nothing decodes; the cost of prefill must be known."""
-    if state.plan.best_token_us <= 0:
-        return 0
-    if state.cache.n_saves == 0:
-        return state.plan.n_decoding + state.plan.n_stalled == 0
-    return n * state.plan.best_token_us >= SAVE_GAIN * slot.n_tokens * state.cache.save_token_us
+    """Return whether saving pays: n tokens may be prefilled faster than the whole state is copied, above all by a GPU,
+    which measures the cost of saving once, while nothing decodes. A CPU also saves whatever would lose a large part."""
+    if state.plan.best_token_us > 0 and state.cache.n_saves > 0 and (
+            n * state.plan.best_token_us >= SAVE_GAIN * slot.n_tokens * state.cache.save_token_us):
+        return 1
+    if state.plan.has_device:
+        return (state.cache.n_saves == 0 and state.plan.best_token_us > 0
+                and state.plan.n_decoding + state.plan.n_stalled == 0)
+    return SAVE_PART * n >= slot.n_tokens
 
 
 cdef int _is_worth_saving(const State *state, const Slot *slot, int32_t n_keep) noexcept nogil:
@@ -153,11 +156,9 @@ cdef int _is_worth_saving(const State *state, const Slot *slot, int32_t n_keep) 
             n_held = max(n_held, n)
     n_held = max(n_held, cache_holds(&state.cache, slots, slot))
     n = slot.n_tokens - n_held
-    if n < (GPU_SAVE_TOKENS_MIN if state.plan.has_device else CACHE_TOKENS_MIN):
+    if n < (GPU_SAVE_TOKENS_MIN if state.plan.has_device else SAVE_TOKENS_MIN):
         return 0
-    if state.plan.has_device and not _is_cheap_to_save(state, slot, n):
-        return 0
-    return SAVE_PART * n >= slot.n_tokens
+    return _is_cheap_to_save(state, slot, n)
 
 
 cdef void _save(State *state, Slot *slot, int32_t n_keep) noexcept nogil:
