@@ -23,7 +23,7 @@ def awaited(row, is_over):
     copies = []
 
     def run():
-        maxima = np.full(N // 1024 * 16, 9e9, np.float32)
+        maxima = np.full(N // 256 * 16, 9e9, np.float32)
         copies.append((row_await(row, is_over, maxima), row.copy(), maxima))
 
     thread = threading.Thread(target=run)
@@ -47,7 +47,7 @@ def test_a_row_has_arrived_when_its_last_number_has(seed):
     has_maxima, found, maxima = copies[0]
     assert np.array_equal(found, values)
     assert has_maxima
-    groups = values[: N // 1024 * 1024].reshape(-1, 64, 16)
+    groups = values[: N // 256 * 256].reshape(-1, 16, 16)
     assert np.array_equal(maxima, groups.max(axis=1).ravel())
 
 
@@ -55,8 +55,8 @@ def test_no_number_arrives_unseen_while_its_row_is_looked_through():
     """A device writes just where a thread reads. What counts as arrived must be in the maxima."""
     n = 1 << 16
     values = np.random.default_rng(1).normal(size=n).astype(np.float32)
-    expected = values.reshape(-1, 64, 16).max(axis=1).ravel()
-    row, is_over, maxima = np.zeros(n, np.float32), np.zeros(1, np.int32), np.zeros(n // 64, np.float32)
+    expected = values.reshape(-1, 16, 16).max(axis=1).ravel()
+    row, is_over, maxima = np.zeros(n, np.float32), np.zeros(1, np.int32), np.zeros(n // 16, np.float32)
     # Across the row again and again, so that numbers come into every piece that is looked at.
     to, across = row.reshape(64, -1).T, values.reshape(64, -1).T.copy()
     with ThreadPoolExecutor(1) as reader:

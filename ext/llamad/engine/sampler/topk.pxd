@@ -5,6 +5,7 @@ from llamad.base.function_table cimport llamad_candidate
 
 cdef extern from "llamad/engine/sampler/topk.h" nogil:
     enum:
+        TOPK_FOLD
         TOPK_LANES
         TOPK_PIECE
 

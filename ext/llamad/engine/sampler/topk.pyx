@@ -13,21 +13,25 @@ cdef extern from "llamad/engine/sampler/topk.h" nogil:
     int32_t topk_group_maxima(const float *row, int32_t n, float *out) noexcept
     float topk_threshold(const float *maxima, int32_t n, int32_t k, float *heap) noexcept
     float topk_near(const float *row, int32_t n, int32_t k, float largest) noexcept
+    float topk_largest(const float *maxima, int32_t n) noexcept
+    int32_t topk_fold(const float *maxima, int32_t n, float *out) noexcept
     ctypedef struct topk_item:
         pass
+    int32_t topk_collect_all(const float *row, int32_t n, const float *maxima, float least, topk_item *out,
+                             int32_t n_max) noexcept
     void topk_in_order(const float *row, int32_t n, int32_t k, const float *maxima, topk_item *out) noexcept
 
 
 cdef int32_t topk_n_maxima(int32_t n) noexcept nogil:
-    """Return how many floats the functions below need for their maxima and for the heap after them."""
-    return (n // TOPK_PIECE + 1) * TOPK_LANES + TOPK_MAX
+    """Return how many floats the functions below need for their maxima, and for those of several pieces or the heap
+    after them."""
+    cdef int32_t n_groups = (n // TOPK_PIECE + 1) * TOPK_LANES
+    return n_groups + max(n_groups // TOPK_FOLD + 1, <int32_t>TOPK_MAX)
 
 
 cdef float _largest(const float *row, int32_t n, const float *maxima, int32_t n_groups) noexcept nogil:
-    cdef float largest = -INFINITY
+    cdef float largest = topk_largest(maxima, n_groups)
     cdef int32_t i
-    for i in range(n_groups):
-        largest = maxima[i] if maxima[i] > largest else largest
     for i in range(n // TOPK_PIECE * TOPK_PIECE, n):
         largest = row[i] if row[i] > largest else largest
     return largest
@@ -41,35 +45,18 @@ cdef float topk_maxima(const float *row, int32_t n, float *maxima, int has_maxim
 cdef int32_t topk_collect(const float *row, int32_t n, const float *maxima, float least,
                           llamad_candidate *out) noexcept nogil:
     """Collect every element that reaches the threshold, in row order. Return how many. `out` has room for all."""
-    cdef int32_t i, piece, lane, end, n_collected = 0
-    for piece in range(n // TOPK_PIECE + 1):
-        lane = 0
-        if piece < n // TOPK_PIECE:
-            while lane < TOPK_LANES and not maxima[piece * TOPK_LANES + lane] >= least:
-                lane += 1
-        if lane == TOPK_LANES:
-            continue
-        end = min(n, (piece + 1) * TOPK_PIECE)
-        for i in range(piece * TOPK_PIECE, end):
-            if row[i] >= least:
-                out[n_collected].id = i
-                out[n_collected].logit = row[i]
-                n_collected += 1
-    return n_collected
+    return topk_collect_all(row, n, maxima, least, <topk_item *>out, n)
 
 
-cdef int _collect(const float *row, int32_t at, int32_t end, int32_t stride, float least, llamad_candidate *out,
-                  int32_t *n) noexcept nogil:
-    """Add every element of a group that reaches the threshold. Return 0, or -1 if there are too many."""
-    while at < end:
-        if row[at] >= least:
-            if n[0] == TOPK_COLLECT_MAX:
-                return -1
-            out[n[0]].id = at
-            out[n[0]].logit = row[at]
-            n[0] += 1
-        at += stride
-    return 0
+cdef float _threshold(float *maxima, int32_t n_groups, int32_t k) noexcept nogil:
+    """Return a value that at least k of the maxima reach, and not many more. There must be k of them."""
+    cdef float *folded = maxima + n_groups
+    cdef float least = -FLT_MAX
+    cdef int32_t n_folded
+    if n_groups // TOPK_FOLD >= 2 * TOPK_LANES + k:
+        n_folded = topk_fold(maxima, n_groups, folded)
+        least = topk_near(folded, n_folded, k, topk_largest(folded, n_folded))
+    return least if least > -FLT_MAX else topk_threshold(maxima, n_groups, k, maxima + n_groups)
 
 
 cdef void _sift(llamad_candidate *data, int32_t n, int32_t i) noexcept nogil:
@@ -135,22 +122,18 @@ cdef int32_t topk_select(const float *row, int32_t n, int32_t k, llamad_candidat
     Return -1 if too many reach the threshold, or if llama.cpp would not sort with a heap and equal logits leave the
     order open: then the caller must sort. `out` has room for TOPK_COLLECT_MAX."""
     cdef int32_t n_groups = n // TOPK_PIECE * TOPK_LANES if has_maxima else topk_group_maxima(row, n, maxima)
-    cdef int32_t i, piece, n_found = 0, n_whole = n // TOPK_PIECE * TOPK_PIECE
+    cdef int32_t i, n_found
     cdef float least
     if n_groups >= k:
-        least = topk_threshold(maxima, n_groups, k, maxima + n_groups)
+        least = _threshold(maxima, n_groups, k)
     else:
         # There are too few groups for a threshold; without one, the whole row would be sorted.
         least = topk_near(row, n, k, _largest(row, n, maxima, n_groups))
         if least == -FLT_MAX and k <= PARTIAL_SORT_MAX and not _has_nan(row, k):
             return _select_in_order(row, n, k, out, maxima)
     least = least if least > -FLT_MAX else -FLT_MAX
-    for i in range(n_groups):
-        if maxima[i] >= least:
-            piece = i // TOPK_LANES * TOPK_PIECE
-            if _collect(row, piece + i % TOPK_LANES, piece + TOPK_PIECE, TOPK_LANES, least, out, &n_found) < 0:
-                return -1
-    if _collect(row, n_whole, n, 1, least, out, &n_found) < 0:
+    n_found = topk_collect_all(row, n, maxima, least, <topk_item *>out, TOPK_COLLECT_MAX)
+    if n_found < 0:
         return -1
     _sort(out, n_found)
     for i in range(1, min(k + 1, n_found)):

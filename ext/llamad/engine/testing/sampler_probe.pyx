@@ -109,7 +109,7 @@ def row_await(const float[::1] row, const int32_t[::1] is_over, float[::1] maxim
     """Call arrival_await() of logits_arrival.h without patience, for a test. Others may write to the row meanwhile."""
     cdef int32_t n = <int32_t>row.shape[0]
     cdef int has_maxima
-    assert maxima.shape[0] >= n // 1024 * 16
+    assert maxima.shape[0] >= n // 256 * 16
     with nogil:
         has_maxima = arrival_await(&row[0], n, &maxima[0], &is_over[0], 0)
     return has_maxima != 0
