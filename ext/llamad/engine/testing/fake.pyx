@@ -11,7 +11,7 @@ from llamad.engine.testing.fake_memory cimport (
     fake_can_shift, fake_seq_add, fake_seq_cp, fake_seq_div, fake_seq_pos_min, fake_seq_rm, memory_clear, memory_held,
     memory_order, memory_pos_max,
 )
-from llamad.engine.testing.fake_model cimport FAKE_VOCAB, FakeModel
+from llamad.engine.testing.fake_model cimport FAKE_IDLE_MAX, FAKE_VOCAB, FakeModel
 from llamad.engine.testing.fake_owners cimport FAKE_SEQS_MAX, FakeOwners, owners_has
 from llamad.engine.testing.fake_recurrent cimport FakeSeen, recurrent_clear, recurrent_init, recurrent_seen
 from llamad.engine.testing.fake_split cimport FakeUbatch
@@ -150,12 +150,13 @@ cdef class Fake:
                   token_us: int = 0, device_us: int = 0, shape_us: int = 0, can_shift: bool = True, can_cut: bool = True,
                   unified: bool = False, n_seqs: int = 0, n_cells: int = 0, n_ubatch: int = 0, n_swa: int = 0,
                   swa_full: bool = False, recurrent: bool = False, hybrid: bool = False, chaos: int = 0,
-                  astray: float = 0.0, n_rollback: int = 0) -> None:
+                  astray: float = 0.0, n_rollback: int = 0, n_vocab: int = FAKE_VOCAB) -> None:
         if n_rollback and (n_ubatch or n_batch) < n_rollback + 2:
             raise ValueError("llama.cpp would abort: the last tokens of a sequence must fit into a ubatch")
-        self.model = <FakeModel *>calloc(1, sizeof(FakeModel) + <size_t>n_batch * FAKE_VOCAB * sizeof(float))
+        self.model = <FakeModel *>calloc(1, sizeof(FakeModel) + <size_t>n_batch * <size_t>n_vocab * sizeof(float))
         if self.model == NULL:
             raise MemoryError()
+        self.model.n_vocab = n_vocab
         self.model.n_ctx = n_ctx
         self.model.n_batch = n_batch
         self.model.n_ubatch = n_ubatch or n_batch
@@ -218,7 +219,14 @@ cdef class Fake:
 
     @property
     def n_vocab(self) -> int:
-        return FAKE_VOCAB
+        return self.model.n_vocab
+
+    @property
+    def idle_us(self) -> list[float]:
+        """Return the times between rows of logits and the next decodes, in which a device would have had nothing to do.
+        The last few thousand, oldest first. Read them while no decode runs."""
+        cdef int32_t i, n = self.model.n_idle
+        return [self.model.idle_ns[i % FAKE_IDLE_MAX] / 1000.0 for i in range(max(0, n - FAKE_IDLE_MAX), n)]
 
     @property
     def script(self) -> bytes:
@@ -253,8 +261,9 @@ cdef class Fake:
 
     def row(self, at: int) -> list[float]:
         """Return a row of the logits' buffer as it is now."""
-        cdef const float *row = <const float *>(<char *>self.model + sizeof(FakeModel)) + <size_t>at * FAKE_VOCAB
-        return [row[i] for i in range(FAKE_VOCAB)]
+        cdef int32_t n = self.model.n_vocab
+        cdef const float *row = <const float *>(<char *>self.model + sizeof(FakeModel)) + <size_t>at * <size_t>n
+        return [row[i] for i in range(n)]
 
     def fail_row(self) -> None:
         """Return NULL for the next single row of logits that is requested."""

@@ -1,13 +1,13 @@
 # Owns: how the fake model decodes a batch and which token its logits favour. It answers with the bytes of a script,
 # which begins at a sequence's first output, then with EOS; without a script each byte is the last one plus 1.
-from libc.stdint cimport int32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcpy, memset
 
 from llamad.base.system cimport load_int, load_time, now_us, sleep_us, store_int
 from llamad.base.function_table cimport llamad_batch, llamad_rows
 from llamad.engine.scheduler.plan cimport PROMPT_OUTPUTS_MAX
 from llamad.engine.testing.fake_memory cimport memory_decode, memory_ends_with_row, memory_held, memory_pos_max
-from llamad.engine.testing.fake_model cimport FAKE_ROW, FAKE_VOCAB, FakeModel, FakeSeq
+from llamad.engine.testing.fake_model cimport FAKE_IDLE_MAX, FAKE_ROW, FAKE_VOCAB, FakeModel, FakeSeq
 from llamad.engine.testing.fake_owners cimport FAKE_SEQS_MAX
 from llamad.engine.testing.fake_split cimport split_arrivals
 from llamad.engine.testing.fake_text cimport EOS, FIRST_BYTE
@@ -15,6 +15,11 @@ from llamad.engine.testing.fake_text cimport EOS, FIRST_BYTE
 cdef enum:
     NO_ROOM = 1
     SORTING_US = 100  # before rows that came in another order are in the batch's
+
+cdef extern from "llamad/engine/testing/fake_bus.h" nogil:
+    void bus_fill(float *row, int32_t n, float least, uint32_t seed) noexcept
+    void bus_flush(const float *row, int32_t n) noexcept
+    int64_t now_ns() noexcept
 
 
 cdef int _check_batch(FakeModel *model, const llamad_batch *batch) noexcept nogil:
@@ -28,7 +33,7 @@ cdef int _check_batch(FakeModel *model, const llamad_batch *batch) noexcept nogi
         return 0
     for i in range(batch.n_tokens):
         seq = batch.seq_id[i][0]
-        if batch.n_seq_id[i] != 1 or not 0 <= seq < model.n_seqs or not 0 <= batch.token[i] < FAKE_VOCAB:
+        if batch.n_seq_id[i] != 1 or not 0 <= seq < model.n_seqs or not 0 <= batch.token[i] < model.n_vocab:
             model.bad_calls += 1
             return 0
         is_first = expected[seq] < 0 and memory_pos_max(model, seq) < 0
@@ -114,6 +119,10 @@ cdef int32_t fake_decode(void *ctx, const llamad_batch *batch) noexcept nogil:
     cdef FakeModel *model = <FakeModel *>ctx
     cdef int32_t i, code
     cdef int is_taken
+    if model.t_rows_ns:
+        model.idle_ns[model.n_idle % FAKE_IDLE_MAX] = now_ns() - model.t_rows_ns
+        model.n_idle += 1
+        model.t_rows_ns = 0
     while load_int(&model.is_blocked):
         store_int(&model.is_waiting, 1)
         sleep_us(1000)
@@ -200,7 +209,7 @@ cdef int32_t chaos_answer(const FakeModel *model, int32_t token, int32_t pos) no
 cdef float *_write_row(FakeModel *model, int32_t i_batch, int32_t at) noexcept nogil:
     # Each output has a row of its own, behind the model's struct.
     cdef float made[FAKE_VOCAB]
-    cdef float *row = <float *>(<char *>model + sizeof(FakeModel)) + <size_t>at * FAKE_VOCAB
+    cdef float *row = <float *>(<char *>model + sizeof(FakeModel)) + <size_t>at * <size_t>model.n_vocab
     cdef int32_t i
     cdef uint64_t seed = model.chaos
     memset(made, 0, sizeof(made))
@@ -212,6 +221,10 @@ cdef float *_write_row(FakeModel *model, int32_t i_batch, int32_t at) noexcept n
         made[FIRST_BYTE + 46] = 5  # a full stop, where the answer is banned
         made[_answer(model, i_batch)] = 10
     memcpy(row, made, sizeof(made))  # as a device does: no number is written twice
+    if model.n_vocab > FAKE_VOCAB:
+        bus_fill(row + FAKE_VOCAB, model.n_vocab - FAKE_VOCAB, 0 if seed else -8,
+                 <uint32_t>(seed + <uint64_t>model.batch.pos[i_batch] * 131 + <uint64_t>model.batch.token[i_batch]))
+        bus_flush(row, model.n_vocab)
     return row
 
 
@@ -247,4 +260,5 @@ cdef float *fake_rows(void *ctx) noexcept nogil:
         for i in range(model.batch.n):
             if model.batch_row[i] >= 0:
                 _write_row(model, i, model.batch_row[i])
+    model.t_rows_ns = now_ns()
     return <float *>(<char *>model + sizeof(FakeModel))

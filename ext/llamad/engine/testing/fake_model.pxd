@@ -7,7 +7,8 @@ from llamad.engine.testing.fake_recurrent cimport FakeRecurrent
 from llamad.engine.testing.fake_split cimport FakeBatch, FakeSplit
 
 cdef enum:
-    FAKE_VOCAB = 259       # BOS, EOS, UNK, then the 256 bytes
+    FAKE_VOCAB = 259       # BOS, EOS, UNK, then the 256 bytes; more tokens are letters
+    FAKE_IDLE_MAX = 4096
     FAKE_ROW = -2          # the token of a cell that holds a row of embeddings
 
 ctypedef struct FakeSeq:
@@ -51,6 +52,10 @@ ctypedef struct FakeModel:
     int32_t can_shift
     int64_t device_us          # how long after a decode the logits arrive
     int64_t t_ready_us
+    int32_t n_vocab            # floats of a row
+    int64_t t_rows_ns          # time at which the rows were handed out; 0: they were not since the last decode
+    int32_t n_idle             # decodes whose idle time is known
+    int64_t idle_ns[FAKE_IDLE_MAX]  # times between the rows and the next decode, the last ones
     float adapters             # the adapters of the next decodes; 0: none
     uint64_t n_changes         # changes of adapters
     uint64_t n_decodes

@@ -4,7 +4,10 @@ from libc.stdint cimport int32_t
 from libc.stdlib cimport calloc, free
 
 from llamad.base.function_table cimport llamad_bias, llamad_candidate, llamad_sampling, llamad_tokenize_limits
-from llamad.engine.testing.fake_model cimport FakeModel
+from llamad.engine.testing.fake_model cimport FAKE_VOCAB, FakeModel
+
+cdef enum:
+    LETTER = 97  # tokens that are no byte are letters
 
 ctypedef struct FakeSampler:
     int32_t ban_eos
@@ -30,7 +33,7 @@ cdef int32_t fake_piece(const void *vocab, int32_t token, char *buf, int32_t n_b
         return 0
     if n_buf < 1:
         return -1
-    buf[0] = <char>(token - FIRST_BYTE)
+    buf[0] = <char>(token - FIRST_BYTE if token < FAKE_VOCAB else LETTER + token % 26)
     return 1
 
 
