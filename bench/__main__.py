@@ -48,6 +48,7 @@ COMMANDS = {
     "state": ("bench.state", "saving and restoring slots"),
     "state-interop": ("bench.state_interop", "check that each program can read the other's slot files"),
     "sampler": ("bench.micro.sampler", "µs per token, compared with llama.cpp's sampler chain"),
+    "step": ("bench.micro.step", "µs that the engine adds to a step of a GPU, over a fake one, by part"),
     "grammar": (
         "bench.micro.grammar",
         "µs that a grammar adds to a token, compared with llama.cpp; --beside: llguidance, xgrammar",

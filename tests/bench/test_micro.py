@@ -48,3 +48,24 @@ def test_tokenizer(
     assert "pip install tokenizers" in told.err
     assert len(rows_of(told.out)) == 6
     assert "0 texts with different tokens" in told.out
+
+
+def test_step(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = [
+        "--streams",
+        "1,2",
+        "--predict",
+        "60",
+        "--n-vocab",
+        "20000",
+        "--device-us",
+        "100",
+        "--threads",
+        "2",
+    ]
+    assert program.main(["step", *flags]) == 0
+    _, *rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [row[0] for row in rows] == ["1", "2"]
+    for _, p10, p50, p90, *parts in rows:
+        assert 0 < float(p10) <= float(p50) <= float(p90)
+        assert len(parts) == 3
