@@ -8,7 +8,6 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 
 from llamad.engine.drafts.draft_model cimport DraftModel
 from llamad.engine.drafts.drafts cimport Drafter, drafts_free, drafts_init
-from llamad.engine.drafts.widths cimport widths_lend
 from llamad.engine.kv.device_copies cimport copies_init
 from llamad.engine.kv.host_cache cimport cache_free, cache_init
 from llamad.engine.threads.grammar_pool cimport grammar_pool_start, grammar_pool_stop
@@ -232,7 +231,6 @@ cdef class Core:
         model.drafts.shares_threads = shares_threads
         model.drafts.table = self.state.table
         self.state.drafts.model = &model.drafts
-        widths_lend(&self.state.drafts.widths)
 
     # --- for tests ------------------------------------------------------------------------------------------------
 

@@ -20,14 +20,29 @@ cdef enum:
     FOLLOW_PIECES = 4
     # A decode of a draft model that took this many times as long as usual had another reason. Chosen.
     DRAFT_OUTLIER = 4
-    # Credit with a draft model at the start, as changes of the shape. Chosen: with a 1B on the H200 48 ms, which are 3 % of
-    # 1,200 tokens.
-    CREDIT_MODEL_SWITCHES = 8
-    # A draft model whose drafts do not seem to pay is tried with this much credit, as changes of the shape. Chosen: more
-    # than drafts need that seem to pay.
-    TRY_SWITCHES = 4
-    # Prompt tokens that a draft model reads in a step while others decode. Chosen.
-    FOLLOW_TOKENS = 256
+    # What a draft model may cost at the start: changes of the shape, or tokens without drafts if that is more. Chosen:
+    # 0.2 % of 10,000 tokens.
+    LOAN_SWITCHES = 8
+    LOAN_TOKENS = 20
+    # A trial of a draft model: how many slots it reads, how many tokens it drafts for each at once, how many tokens are
+    # judged, and within how many steps; how many steps pass before the first one and between two of them. Chosen.
+    TRIAL_SLOTS = 2
+    TRIAL_DRAFT = 4
+    TRIAL_TOKENS = 8
+    TRIAL_STEPS = 64
+    TRIAL_WAIT = 8
+    TRIAL_PAUSE_MIN = 256
+    TRIAL_PAUSE_MAX = 4096
+    # A draft model is used only after so many of its tokens were judged. Chosen: half a trial.
+    JUDGED_MIN = 4
+    # What a draft model reads must pay within this many tokens of each slot. Chosen: the length of an answer.
+    READING_HORIZON_TOKENS = 256
+    # Prompt tokens that a draft model reads in a step while others decode. Chosen: on a GPU a decode of 1,024 tokens of a
+    # small model takes little longer than one of 256.
+    FOLLOW_TOKENS_CPU = 256
+    FOLLOW_TOKENS_GPU = 1024
+    # What reading a token takes is learned from decodes of at least this many. Chosen.
+    READ_LEARN_MIN = 128
     # The most tokens that a draft model still has to read when it drafts; more are read in a decode before. Chosen.
     BEHIND_MAX = 8
     # A prefix is copied from another sequence of the draft model if that saves at least this many tokens. Chosen.
@@ -35,9 +50,11 @@ cdef enum:
 
 cdef extern from *:
     """
-    /* The part of the time that drafting may lose. Less than the 3 % that are promised, because not all that it costs is
-     * seen. */
-    #define LOSS_PART 0.025
+    /* The part of the time that drafts from text may lose. Together with that of a draft model these are the 3 % that are
+     * promised. */
+    #define LOSS_PART 0.02
+    /* The same for a draft model, against steps without it. */
+    #define MODEL_LOSS_PART 0.01
     /* A change must make steps this much better. Chosen. */
     #define GAIN_MIN 1.05
     /* Weight of the last step against the learned cost, and the most that a step may differ from it. Chosen. */
@@ -62,15 +79,24 @@ cdef extern from *:
     #define HABIT_RUN_DECAY 0.99
     #define RUN_PRIOR 2.0
     #define RUN_GUESS 0.5
-    /* A draft model: how many of its tokens are right before any was judged, how many judged tokens that counts for, and
-     * how fast what was judged is forgotten, with each token: a window of about 1,000. Chosen. */
+    /* A draft model: how many of its tokens are right before any was judged. ACCEPTANCE: how many judged tokens of a slot
+     * the share of all slots counts for, and how fast they are forgotten, with each token of the slot: a window of about
+     * 1,000. JUDGED: the same for all slots against the guess, with each token that is judged: a window of about 100.
+     * Chosen. */
     #define ACCEPTANCE_GUESS 0.6
     #define ACCEPTANCE_PRIOR 6.0
     #define ACCEPTANCE_DECAY 0.999
+    #define JUDGED_DECAY 0.99
+    #define JUDGED_PRIOR 1.0
+    /* A trial is worth its time if a model with this share of right tokens would pay. Chosen. */
+    #define TRIAL_SHARE 0.9
     /* A decode of the draft model for one token costs this part of a step, as long as nothing is known. Chosen. */
     #define DRAFT_COST_GUESS 0.2
+    /* The same for each of many tokens that it reads. Chosen. */
+    #define READ_COST_GUESS 0.006
     """
     const double LOSS_PART
+    const double MODEL_LOSS_PART
     const double GAIN_MIN
     const double COST_LEARN_RATE
     const double SWITCH_LEARN_RATE
@@ -88,4 +114,8 @@ cdef extern from *:
     const double ACCEPTANCE_GUESS
     const double ACCEPTANCE_PRIOR
     const double ACCEPTANCE_DECAY
+    const double JUDGED_DECAY
+    const double JUDGED_PRIOR
+    const double TRIAL_SHARE
     const double DRAFT_COST_GUESS
+    const double READ_COST_GUESS

@@ -16,12 +16,16 @@ ctypedef struct ModelDrafts:
     float p_min              # a draft ends before the first token that is less likely
     int32_t *held            # the tokens of each sequence: n_ctx for each
     int32_t *n_held
-    int8_t *is_drafting      # for each slot: this step's draft is the model's
+    int8_t *is_read          # for each slot: the model reads what it gets
+    int8_t *is_drafting      # this step's draft is the model's
+    int8_t *is_tried         # the draft is compared with what is sampled, but no step verifies it
+    int8_t *is_asked         # scratch memory of model_step.pyx
+    int32_t *drafts          # the last draft of each slot: DRAFT_MAX tokens
+    int32_t *n_drafts
+    int32_t *n_right         # tokens of a draft that is tried which were right so far
     int32_t n_settling       # so many decodes of a new shape are slower: those of a GPU
     int32_t n_rows           # tokens of the last decode
     int32_t n_same           # decodes in a row that had as many
-    int32_t is_idle          # its drafts do not pay at present, so that it reads nothing
-    int32_t tries            # but what a task needs that has had no draft
     llamad_batch batch
     int32_t n_batch          # llama.cpp's n_batch
     int32_t *seq_ids
@@ -37,8 +41,8 @@ cdef class DraftModel:
 cdef int32_t model_n_max(const ModelDrafts *model, const Slot *slot) noexcept nogil
 cdef int model_works(const ModelDrafts *model) noexcept nogil
 cdef int32_t model_behind(ModelDrafts *model, const Slot *slot, int32_t n) noexcept nogil
-cdef int32_t model_follow(ModelDrafts *model, const Slots *slots, int32_t n_max, int32_t waits) noexcept nogil
+cdef int32_t model_follow(ModelDrafts *model, const Slots *slots, int32_t n_max) noexcept nogil
 cdef int model_is_ready(const ModelDrafts *model, const Slot *slot) noexcept nogil
-cdef double model_reading_us(const ModelDrafts *model, const Slots *slots) noexcept nogil
 cdef void model_forget_cost(ModelDrafts *model, double expected_us) noexcept nogil
-cdef void model_draft(ModelDrafts *model, Slots *slots, int32_t n) noexcept nogil
+cdef void model_draft(ModelDrafts *model, const Slots *slots, const int8_t *is_asked, int32_t n, int32_t has_last,
+                      int32_t learns) noexcept nogil

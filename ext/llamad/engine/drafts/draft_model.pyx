@@ -6,12 +6,12 @@
 from libc.math cimport expf
 from libc.stdint cimport int8_t, int32_t, int64_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy
 
 from llamad.base.function_table cimport llamad_candidate
 from llamad.base.system cimport now_us
 from llamad.engine.costs.drafts cimport (
-    ACCEPTANCE_DECAY, ADOPT_TOKENS_MIN, BEHIND_MAX, COST_LEARN_RATE, DRAFT_OUTLIER, SETTLING_STEPS_GPU,
+    ACCEPTANCE_DECAY, ADOPT_TOKENS_MIN, BEHIND_MAX, COST_LEARN_RATE, DRAFT_OUTLIER, READ_LEARN_MIN, SETTLING_STEPS_GPU,
 )
 from llamad.engine.costs.sampler cimport TOPK_COLLECT_MAX
 from llamad.engine.kv.slots cimport (
@@ -119,20 +119,26 @@ cdef int _decode(ModelDrafts *model, const Slots *slots) noexcept nogil:
 
 
 cdef int _is_read(const ModelDrafts *model, const Slot *slot) noexcept nogil:
-    """Return whether what the slot gets is read, so that it can be drafted for."""
-    if slot.task == NULL or slot.state not in (SLOT_PREFILLING, SLOT_DECODING):
-        return 0
-    return slot.task.command.options.speculative_n_max != 0 and (
-        not model.is_idle or (model.tries and slot.n_drafted == 0))
+    """Return whether the model reads what the slot gets."""
+    return (model.is_read[slot.id] and slot.task != NULL and slot.state in (SLOT_PREFILLING, SLOT_DECODING)
+            and slot.task.command.options.speculative_n_max != 0)
 
 
-cdef int32_t model_follow(ModelDrafts *model, const Slots *slots, int32_t n_max, int32_t waits) noexcept nogil:
-    """Read at most n_max of the tokens that slots hold and the model lacks. Return how many were read. waits: return
-    when they are read, so that the time is known."""
+cdef void _learn_read(ModelDrafts *model, double us, int32_t n) noexcept nogil:
+    """Learn from a decode of n tokens how long one takes. Each of a few takes longer than each of many."""
+    us /= n
+    if model.read_us == 0 or us < model.read_us:
+        model.read_us = us
+    elif n >= READ_LEARN_MIN:
+        model.read_us += (us - model.read_us) * COST_LEARN_RATE
+
+
+cdef int32_t model_follow(ModelDrafts *model, const Slots *slots, int32_t n_max) noexcept nogil:
+    """Read at most n_max of the tokens that slots hold and the model lacks. Return how many were read. It waits until
+    they are, so that the time is known."""
     cdef const Slot *slot
     cdef int32_t i, k, n, n_behind, n_begun
     cdef int64_t t_begin = now_us()
-    cdef double us
     n_max = min(n_max, model.n_batch)
     model.batch.n_tokens = 0
     for i in range(model.n_slots):
@@ -150,27 +156,15 @@ cdef int32_t model_follow(ModelDrafts *model, const Slots *slots, int32_t n_max,
     n = model.batch.n_tokens
     if n:
         model.batch.output[n - 1] = 1  # as in batch.pyx: a decode without any output is another graph
-        if _decode(model, slots) == 0 and waits:
+        if _decode(model, slots) == 0:
             model.table.logits(model.ctx, n - 1)
-            us = <double>(now_us() - t_begin) / n
-            model.read_us += (us - model.read_us) * (COST_LEARN_RATE if model.read_us else 1)
+            _learn_read(model, <double>(now_us() - t_begin), n)
     return n
 
 
 cdef int model_is_ready(const ModelDrafts *model, const Slot *slot) noexcept nogil:
     """Return whether it has read what the slot holds, but for a few tokens. True for slots that were followed."""
     return slot.n_tokens - model.n_held[slot.id] <= BEHIND_MAX
-
-
-cdef double model_reading_us(const ModelDrafts *model, const Slots *slots) noexcept nogil:
-    """Return about how long it takes to read what the decoding slots hold and the model lacks."""
-    cdef const Slot *slot
-    cdef int32_t i, n = 0
-    for i in range(model.n_slots):
-        slot = &slots.items[i]
-        if slot.state == SLOT_DECODING and not model_is_ready(model, slot):
-            n += slot.n_tokens - model.n_held[i]
-    return n * model.read_us
 
 
 # --- drafting -----------------------------------------------------------------------------------------------------
@@ -215,32 +209,31 @@ cdef int32_t _likeliest(ModelDrafts *model, int32_t i_batch, float p_min) noexce
     return model.top[0].id if 1 >= p_min * sum else -1
 
 
-cdef int _begin(ModelDrafts *model, const Slots *slots) noexcept nogil:
-    """Read what the drafting slots have sampled since their last drafts. Return 0, or -1 if that failed."""
+cdef int _begin(ModelDrafts *model, const Slots *slots, const int8_t *is_asked) noexcept nogil:
+    """Read what the slots have sampled since their last drafts. Return 0, or -1 if that failed."""
     cdef const Slot *slot
     cdef int32_t i, k, n_behind, n_begun
     model.batch.n_tokens = 0
     for i in range(model.n_slots):
         slot = &slots.items[i]
-        if not model.is_drafting[i]:
+        if not is_asked[i]:
             continue
+        model.n_drafts[i] = model.n_right[i] = 0
         # The next token, which the slot does not hold yet, is behind the others.
         n_behind = model_behind(model, slot, slot.n_tokens + 1)
-        model.is_drafting[i] = (0 < n_behind <= BEHIND_MAX + 1 and n_behind <= model.n_batch - model.batch.n_tokens)
-        if model.is_drafting[i]:
+        if 0 < n_behind <= BEHIND_MAX + 1 and n_behind <= model.n_batch - model.batch.n_tokens:
             n_begun = model.n_held[i]
             for k in range(n_behind):
                 _add(model, i, slot.tokens[n_begun + k], k == n_behind - 1)
     return _decode(model, slots) if model.batch.n_tokens else -1
 
 
-cdef int32_t _take(ModelDrafts *model, Slots *slots, int32_t n_max) noexcept nogil:
+cdef int32_t _take(ModelDrafts *model, const Slots *slots, int32_t n_max, int32_t has_last) noexcept nogil:
     """Append the likeliest tokens to the drafts, and add those that another one may follow to the next batch. Return
     how many were added. The batch before is overwritten behind where it is read.
 
-    With a GPU the others are added, too: if all of a draft is right, the next one begins with one token then, as always,
-    and not with two, which would be another shape."""
-    cdef Slot *slot
+    With has_last the others are added, too: if all of a draft is right, the next one begins with one token then, as
+    always, and not with two, which would be another shape for a GPU."""
     cdef int32_t i, token, n_tokens = model.batch.n_tokens, seq, n_left, n_more = 0
     cdef int8_t output
     model.batch.n_tokens = 0
@@ -248,44 +241,40 @@ cdef int32_t _take(ModelDrafts *model, Slots *slots, int32_t n_max) noexcept nog
         seq, output = model.seq_ids[i], model.batch.output[i]
         if not output:
             continue
-        slot = &slots.items[seq]
-        n_left = min(n_max, model_n_max(model, slot)) - slot.n_guessed
-        token = _likeliest(model, i, _p_min(model, slot)) if n_left > 0 else -1
+        n_left = min(n_max, model_n_max(model, &slots.items[seq])) - model.n_drafts[seq]
+        token = _likeliest(model, i, _p_min(model, &slots.items[seq])) if n_left > 0 else -1
         if token < 0:
             continue
-        slot.draft[slot.n_guessed] = token
-        slot.n_guessed += 1
-        if (n_left > 1 or model.n_settling) and model.n_held[seq] < model.n_ctx:
+        model.drafts[seq * DRAFT_MAX + model.n_drafts[seq]] = token
+        model.n_drafts[seq] += 1
+        if (n_left > 1 or has_last) and model.n_held[seq] < model.n_ctx:
             _add(model, seq, token, 1)
             n_more += n_left > 1
     return n_more
 
 
-cdef void model_draft(ModelDrafts *model, Slots *slots, int32_t n) noexcept nogil:
-    """Draft at most n tokens for the slots that are marked in is_drafting; it stays set for those with a draft."""
+cdef void model_draft(ModelDrafts *model, const Slots *slots, const int8_t *is_asked, int32_t n, int32_t has_last,
+                      int32_t learns) noexcept nogil:
+    """Draft at most n tokens for the slots that are asked for: n_drafts are those that it has for each. has_last: decode
+    the last token of each draft, too. learns: the time of these decodes is what drafts usually take."""
     cdef int64_t t_begin = now_us(), t_end
     cdef int32_t i, n_more
-    for i in range(model.n_slots):
-        if model.is_drafting[i]:
-            slots.items[i].n_guessed = 0
-    if _begin(model, slots) < 0:
-        memset(model.is_drafting, 0, <size_t>model.n_slots)
+    if _begin(model, slots, is_asked) < 0:
         return
-    n_more = _take(model, slots, n)
+    n_more = _take(model, slots, n, has_last)
     while True:
         t_end = now_us()
-        if model.n_same >= model.n_settling:
+        if learns and model.n_same >= model.n_settling:
             _learn(model, <double>(t_end - t_begin))
         t_begin = t_end
         if n_more == 0 or _decode(model, slots) < 0:
             break
-        n_more = _take(model, slots, n)
-    if model.n_settling and model.batch.n_tokens and n_more == 0:
+        n_more = _take(model, slots, n, has_last)
+    if has_last and model.batch.n_tokens and n_more == 0:
         _decode(model, slots)  # the last tokens; nobody waits for it
     for i in range(model.n_slots):
-        if model.is_drafting[i] and slots.items[i].n_guessed < min(n, _n_min(model, &slots.items[i])):
-            slots.items[i].n_guessed = 0
-        model.is_drafting[i] = model.is_drafting[i] and slots.items[i].n_guessed > 0
+        if is_asked[i] and model.n_drafts[i] < min(n, _n_min(model, &slots.items[i])):
+            model.n_drafts[i] = 0
 
 
 cdef void _learn(ModelDrafts *model, double us) noexcept nogil:
@@ -310,7 +299,13 @@ cdef int _allocate(ModelDrafts *model) noexcept nogil:
     cdef size_t n = <size_t>model.n_batch, n_slots = <size_t>model.n_slots, i
     model.held = <int32_t *>malloc(n_slots * <size_t>model.n_ctx * sizeof(int32_t))
     model.n_held = <int32_t *>calloc(n_slots, sizeof(int32_t))
+    model.is_read = <int8_t *>calloc(n_slots, 1)
     model.is_drafting = <int8_t *>calloc(n_slots, 1)
+    model.is_tried = <int8_t *>calloc(n_slots, 1)
+    model.is_asked = <int8_t *>calloc(n_slots, 1)
+    model.drafts = <int32_t *>calloc(n_slots * DRAFT_MAX, sizeof(int32_t))
+    model.n_drafts = <int32_t *>calloc(n_slots, sizeof(int32_t))
+    model.n_right = <int32_t *>calloc(n_slots, sizeof(int32_t))
     model.batch.token = <int32_t *>malloc(n * sizeof(int32_t))
     model.batch.pos = <int32_t *>malloc(n * sizeof(int32_t))
     model.batch.n_seq_id = <int32_t *>malloc(n * sizeof(int32_t))
@@ -319,9 +314,10 @@ cdef int _allocate(ModelDrafts *model) noexcept nogil:
     model.seq_ids = <int32_t *>malloc(n * sizeof(int32_t))
     model.maxima = <float *>malloc(<size_t>topk_n_maxima(model.n_vocab) * sizeof(float))
     model.top = <llamad_candidate *>malloc(TOPK_COLLECT_MAX * sizeof(llamad_candidate))
-    if (model.held == NULL or model.n_held == NULL or model.is_drafting == NULL or model.batch.token == NULL
-            or model.batch.pos == NULL or model.batch.n_seq_id == NULL or model.batch.seq_id == NULL
-            or model.batch.output == NULL or model.seq_ids == NULL or model.maxima == NULL or model.top == NULL):
+    if (model.held == NULL or model.n_held == NULL or model.is_read == NULL or model.is_drafting == NULL
+            or model.is_tried == NULL or model.is_asked == NULL or model.drafts == NULL or model.n_drafts == NULL
+            or model.n_right == NULL or model.batch.token == NULL or model.batch.pos == NULL
+            or model.batch.n_seq_id == NULL or model.batch.seq_id == NULL or model.batch.output == NULL or model.seq_ids == NULL or model.maxima == NULL or model.top == NULL):
         return -1
     for i in range(n):
         model.batch.n_seq_id[i] = 1
@@ -356,7 +352,13 @@ cdef class DraftModel:
         cdef ModelDrafts *model = &self.drafts
         free(model.held)
         free(model.n_held)
+        free(model.is_read)
         free(model.is_drafting)
+        free(model.is_tried)
+        free(model.is_asked)
+        free(model.drafts)
+        free(model.n_drafts)
+        free(model.n_right)
         free(model.batch.token)
         free(model.batch.pos)
         free(model.batch.n_seq_id)

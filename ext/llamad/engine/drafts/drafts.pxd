@@ -3,6 +3,7 @@ from libc.stdint cimport int32_t, uint64_t
 
 from llamad.engine.drafts.acceptance cimport Acceptance
 from llamad.engine.drafts.draft_model cimport ModelDrafts
+from llamad.engine.drafts.model_account cimport ModelAccount
 from llamad.engine.drafts.widths cimport Clocks, Habit, Widths
 from llamad.engine.kv.slots cimport Slot
 
@@ -29,7 +30,9 @@ ctypedef struct Drafts:
     Acceptance accepted      # its drafts, of all slots
     Acceptance *accepted_of  # of each slot's task
     double drafting_us       # time that it took before the last step
-    double reading_us        # time that it took to read, which drafts win back later
+    double reading_us        # time that it took to read, or for a trial, which this step does not win back
+    ModelAccount account     # what it may cost
+    int32_t n_run            # how many tokens in a row were right in its trial
     int32_t n_fixed          # every step verifies this many tokens; -1: as many as pay
     int32_t is_named         # the user named a drafter, so each request verifies a draft, whether it pays or not
     int32_t n_rollback       # the most tokens that the memory can remove again; 0: any number
@@ -43,3 +46,6 @@ ctypedef struct Drafts:
 
 cdef int drafts_init(Drafts *drafts, int32_t n_slots, int32_t has_device) noexcept nogil
 cdef void drafts_free(Drafts *drafts) noexcept nogil
+cdef int drafts_decodes(const Slot *slot) noexcept nogil
+cdef int drafts_can_verify(const Slot *slot) noexcept nogil
+cdef void drafts_expect(const Drafts *drafts, const Slot *slot, int32_t has_device, double *tokens) noexcept nogil

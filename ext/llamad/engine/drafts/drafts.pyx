@@ -3,8 +3,10 @@ from libc.stdint cimport int32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
+from llamad.base.system cimport load_int
 from llamad.engine.drafts.acceptance cimport Acceptance
-from llamad.engine.drafts.widths cimport Clocks, widths_init
+from llamad.engine.drafts.widths cimport WIDTHS, Clocks, clocks_expect, clocks_tokens, widths_init
+from llamad.engine.kv.slots cimport SLOT_DECODING, Slot
 
 
 cdef class Drafter:
@@ -27,3 +29,25 @@ cdef void drafts_free(Drafts *drafts) noexcept nogil:
     free(drafts.tasks)
     free(drafts.accepted_of)
     memset(drafts, 0, sizeof(Drafts))
+
+
+cdef int drafts_decodes(const Slot *slot) noexcept nogil:
+    """Return whether the slot decodes in the next step."""
+    return (slot.state == SLOT_DECODING and not slot.sits_out and not slot.task.is_paused
+            and not load_int(&slot.deferral))
+
+
+cdef int drafts_can_verify(const Slot *slot) noexcept nogil:
+    """Return whether the slot's drafts can be verified. With both a grammar and probabilities, a row of the latter may
+    still be open when earlier ones are sent."""
+    return slot.matcher == NULL or slot.probs.n_top == 0
+
+
+cdef void drafts_expect(const Drafts *drafts, const Slot *slot, int32_t has_device, double *tokens) noexcept nogil:
+    """Add how many tokens steps of each width are expected to give the slot, with drafts from text."""
+    cdef int32_t k
+    if not has_device:
+        clocks_expect(&drafts.clocks[slot.id], &drafts.habit, slot.n_guessed, tokens)
+        return
+    for k in range(WIDTHS):
+        tokens[k] += clocks_tokens(&drafts.clocks[slot.id], k)

@@ -7,8 +7,8 @@ from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memcpy, memset
 
 from llamad.engine.costs.drafts cimport (
-    CLOCK_DECAY, CLOCK_PRIOR, COST_LEARN_RATE, COST_OUTLIER, CREDIT_MODEL_SWITCHES, CREDIT_STEPS_MAX,
-    CREDIT_SWITCHES_MAX, GAIN_MIN, HABIT_DECAY, HABIT_PRIOR, HABIT_RUN_DECAY, HORIZON_TOKENS, LOSS_PART,
+    CLOCK_DECAY, CLOCK_PRIOR, COST_LEARN_RATE, COST_OUTLIER, CREDIT_STEPS_MAX, CREDIT_SWITCHES_MAX,
+    GAIN_MIN, HABIT_DECAY, HABIT_PRIOR, HABIT_RUN_DECAY, HORIZON_TOKENS, LOSS_PART,
     ROWS_COST_GUESS_CPU, ROWS_COST_GUESS_GPU, RUN_DECAY, RUN_GUESS, RUN_PRIOR, SETTLING_STEPS_GPU, STEP_OUTLIER,
     SWITCH_LEARN_RATE, SWITCH_US_CPU, SWITCH_US_GPU,
 )
@@ -20,11 +20,6 @@ cdef void widths_init(Widths *widths, int32_t has_device) noexcept nogil:
     widths.switch_us = SWITCH_US_GPU if has_device else SWITCH_US_CPU
     widths.rows_guess = ROWS_COST_GUESS_GPU if has_device else ROWS_COST_GUESS_CPU
     widths.credit_us = 2 * widths.switch_us
-
-
-cdef void widths_lend(Widths *widths) noexcept nogil:
-    """Give what it takes to begin with a draft model: the first decodes of its shapes are slow, too."""
-    widths.credit_us = CREDIT_MODEL_SWITCHES * widths.switch_us
 
 
 # --- costs --------------------------------------------------------------------------------------------------------
@@ -68,43 +63,53 @@ cdef void _charge(Widths *widths, double credit_us) noexcept nogil:
     widths.credit_us = max(credit_us, min(widths.credit_us, 2 * widths.switch_us))
 
 
-cdef void _account(Widths *widths, double step_us, double drafting_us, int32_t n_slots,
-                   int32_t n_tokens) noexcept nogil:
+cdef void _account(Widths *widths, double step_us, int32_t n_slots, int32_t n_tokens) noexcept nogil:
     """Compare the step with what its tokens would have taken without drafts."""
     cdef double plain_us = _cost(widths, widths.n_plain), gain_us
     if plain_us <= 0:
         return
     if widths.n_rows == widths.n_plain:
-        _charge(widths, widths.credit_us + LOSS_PART * plain_us - drafting_us)
+        _charge(widths, widths.credit_us + LOSS_PART * plain_us)
     else:
-        step_us = min(step_us, drafting_us + STEP_OUTLIER * _cost(widths, widths.n_rows))
+        step_us = min(step_us, STEP_OUTLIER * _cost(widths, widths.n_rows))
         gain_us = (1 + LOSS_PART) * n_tokens * plain_us / n_slots - step_us
         if widths.is_try:
             _charge(widths, widths.credit_us + gain_us)
         else:
             widths.credit_us += gain_us
-    widths.credit_us = min(widths.credit_us, CREDIT_SWITCHES_MAX * widths.switch_us + CREDIT_STEPS_MAX * plain_us)
+    widths.credit_us = min(widths.credit_us, widths_credit_max_us(widths))
 
 
-cdef void widths_learn(Widths *widths, int64_t now, int32_t n_slots, int32_t n_tokens,
-                       double drafting_us) noexcept nogil:
-    """Note that the last step is over: it gave n_tokens to n_slots. Before it, a draft model took drafting_us."""
+cdef double widths_credit_max_us(const Widths *widths) noexcept nogil:
+    """Return the most that a ledger holds, with the rows of the last step."""
+    return CREDIT_SWITCHES_MAX * widths.switch_us + CREDIT_STEPS_MAX * _cost(widths, widths.n_plain)
+
+
+cdef double widths_learn(Widths *widths, int64_t now, int32_t n_slots, int32_t n_tokens,
+                         double drafting_us, int32_t is_paid) noexcept nogil:
+    """Note that the last step is over: it gave n_tokens to n_slots. Before it, a draft model took drafting_us, to draft
+    for it. is_paid: the model's account pays for the step, not the ledger. Return how long it took, as far as drafts are
+    to blame; 0: unknown."""
     cdef double step_us = <double>(now - widths.t_step_us)
     cdef double cost = widths.cost_us[min(widths.n_rows, <int32_t>WIDTH_ROWS_MAX)]
     if n_slots == 0 or (widths.t_step_us == 0 and not widths.is_mixed):
         widths.is_try = 0
-        return
+        return 0
     if widths.is_mixed:
         # Its time is mostly that of the prompts. What its rows would have taken without them is known, or guessed.
-        _account(widths, drafting_us + _cost(widths, widths.n_rows), drafting_us, n_slots, n_tokens)
+        step_us = drafting_us + _cost(widths, widths.n_rows)
+        if not is_paid:
+            _account(widths, step_us, n_slots, n_tokens)
         widths.is_try = 0
-        return
+        return step_us
     if widths.n_same >= widths.n_settling:
         _learn_cost(widths, max(1.0, step_us - drafting_us))
     elif cost > 0:
         _learn_switch(widths, step_us - drafting_us, cost)
-    _account(widths, step_us, drafting_us, n_slots, n_tokens)
+    if not is_paid:
+        _account(widths, step_us, n_slots, n_tokens)
     widths.is_try = 0
+    return min(step_us, drafting_us + STEP_OUTLIER * _cost(widths, widths.n_rows))
 
 
 cdef void widths_planned(Widths *widths, int64_t now, int32_t n_plain, int32_t width, int32_t is_mixed) noexcept nogil:
@@ -144,10 +149,32 @@ cdef double widths_plain_us(const Widths *widths, int32_t n_plain) noexcept nogi
     return _cost(widths, n_plain)
 
 
+cdef int widths_knows_wider(const Widths *widths, int32_t n_plain) noexcept nogil:
+    """Return whether it was measured what more than n_plain rows cost."""
+    cdef int32_t i
+    for i in range(n_plain + 1, WIDTH_ROWS_MAX + 1):
+        if widths.cost_us[i] > 0:
+            return 1
+    return 0
+
+
+cdef double widths_token_us(const Widths *widths, const double *tokens, int32_t n_plain, int32_t n_width_max,
+                            double draft_us) noexcept nogil:
+    """Return what a token takes with the best width; 0: unknown. The parameters are those of widths_choose()."""
+    cdef double steps_us[WIDTHS]
+    cdef double best_us = 0
+    cdef int32_t i
+    for i in range(_steps_us(widths, n_plain, n_width_max, draft_us, steps_us)):
+        if i == 0 or (steps_us[i] < best_us * tokens[i] and tokens[i] >= GAIN_MIN * tokens[0]):
+            best_us = steps_us[i] / tokens[i]
+    return best_us
+
+
 cdef int32_t widths_choose(Widths *widths, const double *tokens, int32_t n_slots, int32_t n_plain,
-                           int32_t n_width_max, double draft_us) noexcept nogil:
+                           int32_t n_width_max, double draft_us, int32_t is_paid) noexcept nogil:
     """Return the width of the next step, at most n_width_max. tokens[i] is how many tokens a step of the i-th width is
-    expected to give the n_slots; n_plain are the rows of a step of width 1. Each drafted token takes draft_us."""
+    expected to give the n_slots; n_plain are the rows of a step of width 1. Each drafted token takes draft_us. is_paid:
+    the account of a draft model pays for the step, not the ledger."""
     cdef double rate, best_rate = 0, now_rate, saved_us
     cdef double steps_us[WIDTHS]
     cdef int32_t i, best = 0, n_known = _steps_us(widths, n_plain, n_width_max, draft_us, steps_us)
@@ -161,7 +188,7 @@ cdef int32_t widths_choose(Widths *widths, const double *tokens, int32_t n_slots
     while widths.width and 1 << widths.width > n_width_max:
         widths.width -= 1
     # The first steps of a width are those of the change, which was paid for before.
-    if widths.width and widths.credit_us < widths.switch_us and widths.n_same >= widths.n_settling:
+    if widths.width and not is_paid and widths.credit_us < widths.switch_us and widths.n_same >= widths.n_settling:
         widths.credit_us -= widths.switch_us
         widths.width = 0
         return 1
@@ -174,8 +201,8 @@ cdef int32_t widths_choose(Widths *widths, const double *tokens, int32_t n_slots
     now_rate = tokens[widths.width] / steps_us[widths.width]
     saved_us = HORIZON_TOKENS * n_slots * (1 / now_rate - 1 / best_rate)
     if best_rate >= GAIN_MIN * now_rate and saved_us > widths.switch_us and (
-            widths.width or widths.credit_us >= 2 * widths.switch_us):
-        if best == 0:
+            widths.width or is_paid or widths.credit_us >= 2 * widths.switch_us):
+        if best == 0 and not is_paid:
             widths.credit_us -= widths.switch_us
         widths.width = best
     return 1 << widths.width

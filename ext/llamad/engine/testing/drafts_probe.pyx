@@ -9,6 +9,10 @@ from llamad.engine.drafts.match_finder cimport (
     MATCH_MAX, PIECE_TOKENS, PLACES_MAX, STEPS_LONG_MAX, STEPS_SHORT_MAX, Matches, matches_agree, matches_clear,
     matches_draft, matches_follow, matches_free, matches_init,
 )
+from llamad.engine.drafts.model_account cimport (
+    ModelAccount, account_budget_us, account_can_try, account_end_step, account_judged, account_open, account_pay,
+    account_step, account_try, account_uses, account_want,
+)
 from llamad.engine.drafts.ngram_draft cimport NgramTables, ngrams_draft
 from llamad.engine.drafts.ngram_table cimport NgramTable, table_free, table_init, table_learn, table_take, table_release
 from llamad.engine.drafts.widths cimport (
@@ -253,7 +257,7 @@ cdef class WidthsProbe:
         clocks_draft(&self.clocks[slot], _first(draft), <int32_t>draft.shape[0])
 
     def learn(self, now_us: int, n_tokens: int) -> None:
-        widths_learn(&self.widths, now_us, self.n_slots, n_tokens, 0)
+        widths_learn(&self.widths, now_us, self.n_slots, n_tokens, 0, 0)
 
     @property
     def credit_us(self) -> float:
@@ -272,9 +276,51 @@ cdef class WidthsProbe:
                     tokens[k] += clocks_tokens(&self.clocks[i], k)
             else:
                 clocks_expect(&self.clocks[i], &self.habit, WIDTH_MAX, tokens)
-        width = widths_choose(&self.widths, tokens, self.n_slots, self.n_slots, n_width_max, 0)
+        width = widths_choose(&self.widths, tokens, self.n_slots, self.n_slots, n_width_max, 0, 0)
         if width == 1 and tries:
             widths_try(&self.widths)
             width = 2
         widths_planned(&self.widths, now_us, self.n_slots, width, is_mixed)
         return width
+
+
+cdef class AccountProbe:
+    """The account of a draft model, driven by hand. All times are microseconds."""
+    cdef ModelAccount account
+
+    def open(self, switch_us: float, token_us: float) -> None:
+        account_open(&self.account, switch_us, token_us)
+
+    @property
+    def budget_us(self) -> float:
+        return account_budget_us(&self.account)
+
+    @property
+    def is_wanted(self) -> bool:
+        return self.account.is_wanted != 0
+
+    def pay(self, us: float) -> None:
+        account_pay(&self.account, us)
+
+    def step(self, step_us: float, n_tokens: int, credit_max_us: float) -> None:
+        account_step(&self.account, step_us, n_tokens, credit_max_us)
+        account_end_step(&self.account)
+
+    def want(self, text_us: float, model_us: float, n_slots: int, reading_us: float, switch_us: float,
+             can_begin: bool) -> bool:
+        self.account.text_us = text_us
+        account_want(&self.account, text_us, model_us, n_slots, reading_us, switch_us, can_begin)
+        return self.account.is_wanted != 0
+
+    def use(self, text_us: float, model_us: float) -> bool:
+        self.account.is_used = account_uses(&self.account, text_us, model_us)
+        return self.account.is_used != 0
+
+    def tries(self, us: float) -> bool:
+        """Return whether a trial of this length runs; one begins if it may."""
+        if self.account.n_left == 0 and self.account.n_wait == 0 and account_can_try(&self.account, us):
+            account_try(&self.account)
+        return self.account.n_left > 0
+
+    def judged(self, n: int) -> None:
+        account_judged(&self.account, n)
