@@ -317,7 +317,8 @@ cdef int _allocate(ModelDrafts *model) noexcept nogil:
     if (model.held == NULL or model.n_held == NULL or model.is_read == NULL or model.is_drafting == NULL
             or model.is_tried == NULL or model.is_asked == NULL or model.drafts == NULL or model.n_drafts == NULL
             or model.n_right == NULL or model.batch.token == NULL or model.batch.pos == NULL
-            or model.batch.n_seq_id == NULL or model.batch.seq_id == NULL or model.batch.output == NULL or model.seq_ids == NULL or model.maxima == NULL or model.top == NULL):
+            or model.batch.n_seq_id == NULL or model.batch.seq_id == NULL or model.batch.output == NULL
+            or model.seq_ids == NULL or model.maxima == NULL or model.top == NULL):
         return -1
     for i in range(n):
         model.batch.n_seq_id[i] = 1
