@@ -1,11 +1,8 @@
 # Owns: the sampling of a step: a token for every slot with an output. The engine thread prepares, and the sampler
-# threads sample in parallel (slot_sample.pyx); with a GPU, each row as soon as it has arrived (logits_arrival.pyx). If
-# only one slot has an output, they scan parts of its row, because the engine thread alone would take most of the time
-# between two steps for that.
+# threads sample in parallel (slot_sample.pyx); with a GPU, each row as soon as it has arrived (logits_arrival.pyx).
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from llamad.base.system cimport load_int, now_us, store_int, take_int
-from llamad.engine.costs.sampler cimport ARRIVAL_LEAD_US, ARRIVAL_SPIN_US, SCAN_PART_TOKENS
 from llamad.engine.costs.scheduler cimport LOOP_WAKE_US
 from llamad.engine.events cimport emit_progress, finish_done, finish_failed, take_token
 from llamad.engine.kv.slots cimport DEFERRAL_NONE, SLOT_DECODING, SLOT_PREFILLING, Slot, slot_is_recomputing
@@ -15,17 +12,16 @@ from llamad.engine.prompt_probs cimport take_prompt_probs
 from llamad.engine.sampler.logits_row cimport row_maxima
 from llamad.engine.sampler.logprobs cimport probs_reserve
 from llamad.engine.sampler.sampler cimport Sampler, sampler_accept, sampler_history_wanted, sampler_open
-from llamad.engine.sampler.topk cimport topk_scan
 from llamad.engine.state.engine_state cimport State
 from llamad.engine.threads.grammar_pool cimport grammar_pool_add, grammar_pool_begin
 from llamad.engine.threads.logits_arrival cimport (
     arrival_await, arrival_await_all, arrival_begin, arrival_begin_prefill, arrival_can_begin, arrival_end,
-    arrival_expect, arrival_is_soon, arrival_learn_prefill, arrival_overwritten, arrival_prefill_from,
-    arrival_reset_part, arrival_rows_in,
+    arrival_expect, arrival_is_soon, arrival_learn_prefill, arrival_overwritten, arrival_prefill_from, arrival_reset_row,
+    arrival_rows_in,
 )
 from llamad.engine.threads.sampler_pool cimport (
-    AFTER_PARTS, AfterFn, sampler_pool_alert, sampler_pool_await, sampler_pool_begin, sampler_pool_begin_gated,
-    sampler_pool_count, sampler_pool_drain, sampler_pool_end, sampler_pool_hurry, sampler_pool_is_done,
+    AfterFn, sampler_pool_alert, sampler_pool_await, sampler_pool_begin, sampler_pool_drain, sampler_pool_end,
+    sampler_pool_hurry, sampler_pool_is_done,
 )
 from llamad.engine.threads.slot_sample cimport slot_sample, slot_sample_draft, slot_take_row
 from llamad.grammar.grammar cimport matcher_open
@@ -105,7 +101,7 @@ cdef void _set_nothing(Slot *slot) noexcept nogil:
 cdef void _sample(void *arg, int32_t index, int32_t worker) noexcept nogil:
     cdef State *state = <State *>arg
     cdef Slot *slot = &state.slots.items[state.outputs[index]]
-    state.sampled_rows[index] = slot.i_row
+    state.sampled_rows[worker] = slot.i_row
     if slot.is_filler:
         return
     if state.arrival.rows == NULL:
@@ -115,16 +111,16 @@ cdef void _sample(void *arg, int32_t index, int32_t worker) noexcept nogil:
                       state.pieces.is_eog, state.scratch + <size_t>worker * state.scratch_bytes)
 
 
-cdef void _reset_row(void *arg, int32_t index, int32_t part) noexcept nogil:
-    """Reset a part of an output's row. It was noted before, because the slot may have another task by now."""
+cdef void _reset_row(void *arg, int32_t worker) noexcept nogil:
+    """Reset the worker's last row. It was noted before, because the slot may have another task by now."""
     cdef State *state = <State *>arg
-    arrival_reset_part(&state.arrival, state.sampled_rows[index], part, AFTER_PARTS)
+    arrival_reset_row(&state.arrival, state.sampled_rows[worker])
 
 
 cdef AfterFn _after_sampling(const State *state) noexcept nogil:
     """Return what follows after a row is sampled: new sentinels, unless the step has one row or drafts. Such rows are
     never awaited one by one."""
-    if state.arrival.n_rows and state.plan.n_rows > 1 and state.plan.n_draft == 0:
+    if state.plan.n_rows > 1 and state.plan.n_draft == 0:
         return _reset_row
     return NULL
 
@@ -253,50 +249,11 @@ cdef int64_t _begin_prefilled(State *state, int64_t t_decode, int is_arriving) n
     return t_arrived
 
 
-cdef int32_t _scan_parts(const State *state) noexcept nogil:
-    """Return into how many parts the only output's row is split, or 0 if the slot samples it alone."""
-    if state.arrival.n_rows == 0 or state.n_outputs != 1 or state.plan.n_prefill_tokens:
-        return 0
-    if sampler_pool_count(state.sampler_pool) == 1 or state.n_vocab < 2 * SCAN_PART_TOKENS:
-        return 0
-    return (state.n_vocab + SCAN_PART_TOKENS - 1) // SCAN_PART_TOKENS
-
-
-cdef void _scan_part(void *arg, int32_t index, int32_t worker) noexcept nogil:
-    """Find the maxima of a part of the only output's row, for the engine thread."""
-    cdef State *state = <State *>arg
-    cdef const Slot *slot = &state.slots.items[state.outputs[0]]
-    if state.arrival.rows != NULL:
-        topk_scan(state.arrival.rows + <size_t>slot.i_row * <size_t>state.n_vocab, state.n_vocab,
-                  index * SCAN_PART_TOKENS, SCAN_PART_TOKENS, row_maxima(state.scratch, state.n_vocab))
-
-
-cdef int64_t _sample_one(State *state, int32_t n_parts, int64_t due_us) noexcept nogil:
-    """Sample the only output when its logits have arrived, at about due_us. Return the time of arrival."""
-    cdef int64_t t_arrived
-    cdef Slot *slot
-    state.n_outputs = _prepare(state, now_us())
-    if state.n_outputs:
-        store_int(&state.arrival.is_over, 0)
-        sampler_pool_begin_gated(state.sampler_pool, _scan_part, state, n_parts, &state.arrival.is_over,
-                                 due_us - ARRIVAL_LEAD_US, due_us + ARRIVAL_SPIN_US)
-    arrival_end(&state.arrival, state.table.rows(state.ctx))
-    t_arrived = now_us()
-    store_int(&state.arrival.is_over, 1)
-    if state.n_outputs:
-        sampler_pool_end(state.sampler_pool)
-        slot = &state.slots.items[state.outputs[0]]
-        # Probabilities are taken before sampling, with the same scratch.
-        slot.sampler.has_maxima = state.arrival.rows != NULL and slot.probs.n_top == 0
-        _sample(state, 0, 0)
-    return t_arrived
-
-
 cdef int64_t sample_step_begin(State *state, int64_t t_decode, int64_t t_decoded) noexcept nogil:
     """Start sampling a token for every output, and return the time at which the logits arrived. sample_step_next() must
     follow for each remaining output, then sample_step_end()."""
     cdef int64_t t_arrived
-    cdef int32_t n_rows = state.plan.n_rows, n_parts
+    cdef int32_t n_rows = state.plan.n_rows
     cdef int is_arriving
     if state.plan.n_prefill_tokens:
         emit_progress(state, t_decoded)
@@ -316,9 +273,6 @@ cdef int64_t sample_step_begin(State *state, int64_t t_decode, int64_t t_decoded
                            _add_fillers(state, state.n_outputs),
                            arrival_begin(&state.arrival, n_rows, t_decoded + <int64_t>state.plan.wait_us))
         return _await_rows(state, 1)
-    n_parts = _scan_parts(state)
-    if n_parts:
-        return _sample_one(state, n_parts, t_decoded + <int64_t>state.plan.wait_us)
     # This waits for the GPU, so that the step's cost counts as decode and not as sampling.
     arrival_end(&state.arrival, state.table.rows(state.ctx))
     t_arrived = now_us()

@@ -10,8 +10,6 @@ from llamad.engine.loading.cgroups import quota_cores
 CPUS = Path("/sys/devices/system/cpu")
 # With up to this many cores, one is left to the event loop.
 SMALL_MACHINE = 8
-# So many threads scan one row of logits together (NEAR_SEATS of threads/sampler_pool.pxd).
-ROW_THREADS = 6
 
 
 def physical_cores() -> int:
@@ -45,11 +43,8 @@ def _cores() -> int:
 
 def sampler_threads(n_requested: int, n_slots: int, has_device: bool) -> int:
     """Return the number of threads that sample the slots of a step in parallel. If a GPU computes, they get most of the
-    cores while its logits arrive; the other cores feed the GPU, run the event loop and tokenize. Some of them share the
-    row of a single slot."""
+    cores while its logits arrive; the other cores feed the GPU, run the event loop and tokenize."""
     if n_requested > 0:
         return n_requested
     n_cores = _cores()
-    if has_device:
-        return max(1, min(n_slots, n_cores * 3 // 4), min(ROW_THREADS, n_cores * 3 // 8))
-    return max(1, min(n_slots, 8, n_cores // 2))
+    return max(1, min(n_slots, n_cores * 3 // 4 if has_device else min(8, n_cores // 2)))

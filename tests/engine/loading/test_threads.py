@@ -109,10 +109,7 @@ def test_no_quota_in_the_first_version_is_minus_one(machine):
         (16, "max", 64, True, 12),
         (16, "max", 64, False, 8),
         (64, "max", 64, False, 8),
-        (16, "max", 8, True, 8),
-        (16, "max", 4, True, 6),  # some share the row of a single slot
-        (8, "max", 1, True, 3),
-        (4, "max", 1, True, 1),
+        (16, "max", 4, True, 4),
         (2, "max", 64, True, 1),
         (1, "max", 64, False, 1),
         (16, "400000", 64, True, 3),

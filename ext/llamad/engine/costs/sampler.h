@@ -30,11 +30,6 @@
 #define SPINS_BEFORE_YIELD 64
 /* An alerted thread spins this long for its round: the spread of a step with prompts (H200: 1.6 ms). */
 #define ALERT_SPIN_US 1500
-/* A thread without a row of its own waits this long to help the others fill theirs with sentinels (12 to 20 µs for each
- * row on one core). Chosen. */
-#define AFTER_SPIN_US 100
-/* Logits that one thread scans at once if several share a row: 32 KB take 3 µs where a GPU has just written them. */
-#define SCAN_PART_TOKENS 8192
 
 /* --- grammar threads (threads/grammar_pool) ---------------------------------------------------------------------- */
 

@@ -3,7 +3,6 @@ cdef extern from "llamad/engine/costs/sampler.h":
     enum:
         ARRIVAL_LEAD_US
         ARRIVAL_SPIN_US
-        ARRIVAL_NAP_US
         PREFILL_LEAD_PART
         PREFILL_LEAD_US_MAX
         BUS_BYTES_PER_US
@@ -11,8 +10,6 @@ cdef extern from "llamad/engine/costs/sampler.h":
         ALERT_STEP_US_MAX
         SPINS_BEFORE_YIELD
         ALERT_SPIN_US
-        AFTER_SPIN_US
-        SCAN_PART_TOKENS
         GRAMMAR_STEP_WORK
         GRAMMAR_ALONE_WORK
         GRAMMAR_NICENESS

@@ -67,16 +67,13 @@ static inline int topk_piece_maxima(const float *at, float *out, int32_t bits) {
     return any != 0;
 }
 
-/* Writes the maxima of the whole pieces among `count` elements from `begin` on, which is a multiple of TOPK_PIECE. */
-static inline void topk_scan(const float *row, int32_t n, int32_t begin, int32_t count, float *maxima) {
-    int32_t end = (begin + count < n ? begin + count : n) / TOPK_PIECE * TOPK_PIECE;
-    for (int32_t i = begin; i < end; i += TOPK_PIECE) topk_piece_maxima(row + i, maxima + i / TOPK_GROUP, 0);
-}
-
 /* Writes the maxima of all whole pieces. Returns how many there are. */
 static inline int32_t topk_group_maxima(const float *row, int32_t n, float *out) {
-    topk_scan(row, n, 0, n, out);
-    return n / TOPK_PIECE * TOPK_LANES;
+    int32_t n_pieces = n / TOPK_PIECE;
+    for (int32_t i = 0; i < n_pieces; i++) {
+        topk_piece_maxima(row + (size_t) i * TOPK_PIECE, out + (size_t) i * TOPK_LANES, 0);
+    }
+    return n_pieces * TOPK_LANES;
 }
 
 /* Returns the largest of n maxima, a multiple of TOPK_LANES. */

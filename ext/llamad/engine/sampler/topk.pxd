@@ -8,7 +8,6 @@ cdef extern from "llamad/engine/sampler/topk.h" nogil:
         TOPK_FOLD
         TOPK_LANES
         TOPK_PIECE
-    void topk_scan(const float *row, int32_t n, int32_t begin, int32_t count, float *maxima) noexcept
 
 cdef int32_t topk_n_maxima(int32_t n) noexcept nogil
 cdef float topk_maxima(const float *row, int32_t n, float *maxima, int has_maxima) noexcept nogil

@@ -11,10 +11,11 @@ from llamad.protocol.board cimport Stats
 from llamad.protocol.channel cimport Channel
 from llamad.engine.kv.slots cimport Slots
 from llamad.base.function_table cimport llamad_table
+from llamad.base.thread_pool cimport THREADS_MAX
 from llamad.engine.kv.task_queue cimport Queue
 from llamad.tokenizer.vocab cimport Pieces
 from llamad.protocol.messages cimport ActionCommand
-from llamad.engine.threads.sampler_pool cimport AWAITED_MAX, SamplerPool
+from llamad.engine.threads.sampler_pool cimport SamplerPool
 
 # An action on a slot, which waits until the slot is idle.
 ctypedef struct Action:
@@ -60,7 +61,7 @@ ctypedef struct State:
     GrammarPool *grammar_pool
     char *scratch              # scratch memory, a part for each worker
     size_t scratch_bytes
-    int32_t sampled_rows[AWAITED_MAX]  # the row that was read for each output
+    int32_t sampled_rows[THREADS_MAX + 1]  # the last row that each sampler thread has read
     LogitsArrival arrival      # the arrival of the logits of a step's outputs
     int32_t *outputs           # slots that get a token in this step
     uint64_t n_released        # how often a slot has become free

@@ -33,4 +33,4 @@ cdef int64_t arrival_begin_prefill(LogitsArrival *arrival, int32_t n_tokens, int
 cdef void arrival_learn_prefill(LogitsArrival *arrival, int32_t n_tokens, int64_t step_us) noexcept nogil
 cdef void arrival_overwritten(LogitsArrival *arrival, int32_t n_rows) noexcept nogil
 cdef void arrival_end(LogitsArrival *arrival, float *rows) noexcept nogil
-cdef void arrival_reset_part(LogitsArrival *arrival, int32_t i_row, int32_t part, int32_t n_parts) noexcept nogil
+cdef void arrival_reset_row(LogitsArrival *arrival, int32_t i_row) noexcept nogil

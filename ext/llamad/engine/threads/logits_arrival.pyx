@@ -1,12 +1,12 @@
 # Owns: which rows of llama.cpp's output buffer hold sentinels, so that their arrival can be noticed. Used by the engine
-# thread, except a row's flag, which is set by a sampler thread after the row was read.
+# thread, except a row's flag, which is set by the sampler thread that has read the row.
 #
 # llama.cpp has the rows of a step sent into one buffer, in the order of the batch's outputs, and returns the buffer
 # only when all have arrived. With a large vocabulary that takes as long as sampling. So sampling begins earlier: the
 # buffer of the last step is known, and stays in place as long as no batch has more outputs than there are slots.
 #
-# Filling a row with sentinels takes as long as sampling it. Nobody awaits a single row: several threads scan it once it
-# has arrived (sample_step.pyx), and it gets its sentinels only before a step with more rows.
+# Filling a row with sentinels takes as long as sampling it. Nobody awaits a single row, so it gets its sentinels only
+# before a step with more rows.
 #
 # If a step with prompts consists of several graphs, its rows may come in another order. Then nothing is sampled before
 # all have arrived, but the threads are awake by then.
@@ -59,7 +59,7 @@ cdef void arrival_expect(LogitsArrival *arrival, int32_t n_rows) noexcept nogil:
     for i in range(1, n_rows):
         if not arrival.has_sentinels[i]:
             return
-    arrival_reset_part(arrival, 0, 0, 1)
+    arrival_reset_row(arrival, 0)
 
 
 cdef int64_t arrival_begin(LogitsArrival *arrival, int32_t n_rows, int64_t due_us) noexcept nogil:
@@ -123,11 +123,8 @@ cdef void arrival_end(LogitsArrival *arrival, float *rows) noexcept nogil:
     arrival.rows = rows
 
 
-cdef void arrival_reset_part(LogitsArrival *arrival, int32_t i_row, int32_t part, int32_t n_parts) noexcept nogil:
-    """Fill one of n_parts of a row that has been read with sentinels. All parts follow before the next decode."""
-    cdef int64_t begin = <int64_t>arrival.n_vocab * part // n_parts
-    cdef int64_t end = <int64_t>arrival.n_vocab * (part + 1) // n_parts
+cdef void arrival_reset_row(LogitsArrival *arrival, int32_t i_row) noexcept nogil:
+    """Fill a row that has been read with sentinels."""
     if arrival.rows != NULL and i_row < arrival.n_rows:
-        arrival_fill_sentinels(arrival.rows + <size_t>i_row * <size_t>arrival.n_vocab + begin, <int32_t>(end - begin))
-        if part == 0:
-            arrival.has_sentinels[i_row] = 1
+        arrival_fill_sentinels(arrival.rows + <size_t>i_row * <size_t>arrival.n_vocab, arrival.n_vocab)
+        arrival.has_sentinels[i_row] = 1

@@ -7,38 +7,19 @@
 # llama.cpp, and no thread wakes early.
 #
 # Indices can be awaited one by one. Only the next round and sampler_pool_drain() wait for what is left to do for an
-# index (`after`). The thread that did the index does that too, in parts; threads without an index, and the engine when
-# it has to wait, take parts from it.
+# index (`after`).
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 
 from llamad.base.system cimport (
-    be_punctual, fetch_add_int, futex_wait, futex_wake_all, load_int, load_time, now_us, relax, sched_yield, sleep_us,
-    store_int, store_time,
+    be_punctual, fetch_add_int, futex_wait, futex_wake_all, load_int, load_time, now_us, relax, sched_yield, store_int,
+    store_time,
 )
 from llamad.base.thread_pool cimport threads_join, threads_start
-from llamad.engine.costs.sampler cimport AFTER_SPIN_US, ALERT_SPIN_US, ARRIVAL_NAP_US, SPINS_BEFORE_YIELD
+from llamad.engine.costs.sampler cimport ALERT_SPIN_US, SPINS_BEFORE_YIELD
 
 cdef enum:
     CLOSED = 0               # `next` between two rounds, so that a late thread finds nothing
-
-
-cdef void _take_parts(SamplerPool *pool, int32_t index) noexcept nogil:
-    """Do what is left to do for an index, as far as no other thread does it."""
-    cdef int32_t part
-    # A part can be taken only in a round that still waits for it, so a late thread finds the fields of that round.
-    while load_int(&pool.next_part[index]) < AFTER_PARTS:
-        part = fetch_add_int(&pool.next_part[index], 1)
-        if part < AFTER_PARTS:
-            pool.after(pool.arg, index, part)
-            fetch_add_int(&pool.n_after, 1)
-
-
-cdef void _take_others_parts(SamplerPool *pool) noexcept nogil:
-    """Help with what is left to do for indices that other threads did. The last ones are the least finished."""
-    cdef int32_t index
-    for index in range(min(pool.n, <int32_t>AWAITED_MAX) - 1, -1, -1):
-        _take_parts(pool, index)
 
 
 cdef int _take_one(SamplerPool *pool, int32_t worker) noexcept nogil:
@@ -49,23 +30,19 @@ cdef int _take_one(SamplerPool *pool, int32_t worker) noexcept nogil:
         return 0
     index += pool.n
     pool.fn(pool.arg, index, worker)
-    if pool.after != NULL:
-        store_int(&pool.next_part[index], 0)
-    else:
-        fetch_add_int(&pool.n_after, AFTER_PARTS)
     if index < AWAITED_MAX:
         store_int(&pool.done[index], pool.stamp)
     fetch_add_int(&pool.n_done, 1)
-    if worker:  # the caller has more urgent things to do
-        _take_parts(pool, index)
+    if pool.after != NULL:
+        pool.after(pool.arg, worker)
+    fetch_add_int(&pool.n_after, 1)
     return 1
 
 
-cdef void _sleep(SamplerPool *pool, int32_t seat, int32_t bell, int64_t timeout_us) noexcept nogil:
-    cdef int32_t i = seat >= NEAR_SEATS
-    fetch_add_int(&pool.n_sleeping[i], 1)
-    futex_wait(&pool.bells[i], bell, timeout_us)
-    fetch_add_int(&pool.n_sleeping[i], -1)
+cdef void _sleep(SamplerPool *pool, int32_t bell, int64_t timeout_us) noexcept nogil:
+    fetch_add_int(&pool.n_sleeping, 1)
+    futex_wait(&pool.bell, bell, timeout_us)
+    fetch_add_int(&pool.n_sleeping, -1)
 
 
 cdef int64_t _nap_us(const SamplerPool *pool, int32_t seat) noexcept nogil:
@@ -80,41 +57,23 @@ cdef void _await_round(SamplerPool *pool, int32_t seat, int32_t seen) noexcept n
     cdef int64_t early_us
     cdef int32_t bell
     while True:
-        bell = load_int(&pool.bells[seat >= NEAR_SEATS])
+        bell = load_int(&pool.bell)
         if load_int(&pool.stopping):
             return
         if load_int(&pool.round) == seen:
             early_us = _nap_us(pool, seat)
             if early_us:
-                _sleep(pool, seat, bell, early_us)
+                _sleep(pool, bell, early_us)
             else:
                 relax()
             continue
         if seat >= load_int(&pool.n_seats):
-            _sleep(pool, seat, bell, -1)
+            _sleep(pool, bell, -1)
             continue
         early_us = load_time(&pool.from_us) - now_us()
         if early_us <= 0:
             return
-        _sleep(pool, seat, bell, early_us)
-
-
-cdef void _await_gate(SamplerPool *pool) noexcept nogil:
-    while load_int(&pool.is_gated) and not load_int(pool.gate) and not load_int(&pool.stopping):
-        if now_us() > load_time(&pool.gate_spin_us):
-            sleep_us(ARRIVAL_NAP_US)
-        relax()
-
-
-cdef void _help(SamplerPool *pool) noexcept nogil:
-    """Help the last threads of the round, which take long only if a grammar does."""
-    cdef int64_t t_end
-    if pool.after == NULL:
-        return
-    t_end = now_us() + AFTER_SPIN_US
-    while load_int(&pool.n_after) < AFTER_PARTS * pool.n and now_us() < t_end:
-        _take_others_parts(pool)
-        relax()
+        _sleep(pool, bell, early_us)
 
 
 cdef void _work(void *arg, int32_t index) noexcept nogil:
@@ -126,29 +85,22 @@ cdef void _work(void *arg, int32_t index) noexcept nogil:
         if load_int(&pool.stopping):
             return
         seen = load_int(&pool.round)
-        _await_gate(pool)
         while _take_one(pool, seat):
             pass
-        _help(pool)
 
 
-cdef void _ring(SamplerPool *pool, int32_t n_seats) noexcept nogil:
-    cdef int32_t i
-    for i in range(2 if n_seats > NEAR_SEATS else 1):
-        fetch_add_int(&pool.bells[i], 1)
-        if fetch_add_int(&pool.n_sleeping[i], 0) > 0:
-            futex_wake_all(&pool.bells[i])
+cdef void _ring(SamplerPool *pool) noexcept nogil:
+    fetch_add_int(&pool.bell, 1)
+    if fetch_add_int(&pool.n_sleeping, 0) > 0:
+        futex_wake_all(&pool.bell)
 
 
 cdef SamplerPool *sampler_pool_start(int32_t n_threads) noexcept nogil:
     """Return a pool of n_threads including the caller, or NULL. It has fewer threads if the system refuses some."""
     cdef SamplerPool *pool = <SamplerPool *>calloc(1, sizeof(SamplerPool))
-    cdef int32_t i
     if pool == NULL:
         return NULL
     pool.next = CLOSED
-    for i in range(AWAITED_MAX):
-        pool.next_part[i] = AFTER_PARTS
     threads_start(&pool.threads, n_threads - 1, _work, pool)
     return pool
 
@@ -157,7 +109,7 @@ cdef void sampler_pool_stop(SamplerPool *pool) noexcept nogil:
     if pool == NULL:
         return
     store_int(&pool.stopping, 1)
-    _ring(pool, sampler_pool_count(pool))
+    _ring(pool)
     threads_join(&pool.threads)
     free(pool)
 
@@ -171,18 +123,20 @@ cdef void sampler_pool_alert(SamplerPool *pool, int32_t n, int64_t from_us) noex
     if pool.threads.n:
         store_int(&pool.n_seats, min(n + 1, sampler_pool_count(pool)))
         store_time(&pool.alert_us, from_us)
-        _ring(pool, pool.n_seats)
+        _ring(pool)
 
 
-cdef void _begin(SamplerPool *pool, WorkFn fn, AfterFn after, void *arg, int32_t n, int64_t from_us,
-                 int32_t n_seats) noexcept nogil:
+cdef void sampler_pool_begin(SamplerPool *pool, WorkFn fn, AfterFn after, void *arg, int32_t n,
+                             int64_t from_us) noexcept nogil:
+    """Start a round that calls fn(arg, i, worker) for every i below n, from the time from_us on; 0: at once.
+    sampler_pool_end() must follow."""
     sampler_pool_drain(pool)
     # A late thread of the last round may take an index of this one, so everything it needs is set before `next`.
     pool.fn = fn
     pool.after = after
     pool.arg = arg
     pool.n = n
-    store_int(&pool.n_seats, n_seats)
+    store_int(&pool.n_seats, sampler_pool_count(pool))
     store_time(&pool.from_us, from_us)
     store_time(&pool.alert_us, 0)
     store_int(&pool.n_done, 0)
@@ -191,34 +145,15 @@ cdef void _begin(SamplerPool *pool, WorkFn fn, AfterFn after, void *arg, int32_t
     store_int(&pool.next, -n)
     fetch_add_int(&pool.round, 1)
     if n > 1 and pool.threads.n:
-        _ring(pool, n_seats)
-
-
-cdef void sampler_pool_begin(SamplerPool *pool, WorkFn fn, AfterFn after, void *arg, int32_t n,
-                             int64_t from_us) noexcept nogil:
-    """Start a round that calls fn(arg, i, worker) for every i below n, from the time from_us on; 0: at once.
-    sampler_pool_end() must follow. With `after`, n is at most AWAITED_MAX."""
-    store_int(&pool.is_gated, 0)
-    _begin(pool, fn, after, arg, n, from_us, sampler_pool_count(pool))
-
-
-cdef void sampler_pool_begin_gated(SamplerPool *pool, WorkFn fn, void *arg, int32_t n, const int32_t *gate,
-                                   int64_t from_us, int64_t spin_us) noexcept nogil:
-    """Start a small round for a few threads. From the time from_us on they wait until `gate` is set, spinning until the
-    time spin_us. A thread that is late then has no index that the caller would have to wait for."""
-    pool.gate = gate
-    store_time(&pool.gate_spin_us, spin_us)
-    store_int(&pool.is_gated, 1)
-    _begin(pool, fn, NULL, arg, n, from_us, min(<int32_t>NEAR_SEATS, sampler_pool_count(pool)))
+        _ring(pool)
 
 
 cdef void sampler_pool_hurry(SamplerPool *pool) noexcept nogil:
-    """Tell the threads that there is work now, whatever was expected. Nobody is woken if all work is taken, or for a
-    gated round, which the caller would finish first."""
+    """Tell the threads that there is work now, whatever was expected."""
     if load_time(&pool.from_us):
         store_time(&pool.from_us, 0)
-        if pool.n > 1 and pool.threads.n and load_int(&pool.next) < 0 and not pool.is_gated:
-            _ring(pool, pool.n_seats)
+        if pool.n > 1 and pool.threads.n:
+            _ring(pool)
 
 
 cdef void _pause(int32_t i) noexcept nogil:
@@ -254,10 +189,9 @@ cdef void sampler_pool_end(SamplerPool *pool) noexcept nogil:
 
 
 cdef void sampler_pool_drain(SamplerPool *pool) noexcept nogil:
-    """Wait until nothing is left to do for a round that has ended, and take part in it."""
+    """Wait until no thread has anything left to do for a round that has ended."""
     cdef int32_t i = 0
-    while load_int(&pool.n_after) < AFTER_PARTS * pool.n:
-        _take_others_parts(pool)
+    while load_int(&pool.n_after) < pool.n:
         i += 1
         _pause(i)
 
