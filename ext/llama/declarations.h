@@ -133,6 +133,7 @@ struct llama_context_params llama_context_default_params(void);
 
 llama_memory_t llama_get_memory(const struct llama_context *ctx);
 llama_pos llama_memory_seq_pos_max(llama_memory_t mem, llama_seq_id seq_id);
+void llama_memory_seq_cp(llama_memory_t mem, llama_seq_id seq_id_src, llama_seq_id seq_id_dst, llama_pos p0, llama_pos p1);
 enum llama_pooling_type llama_pooling_type(const struct llama_context *ctx);
 bool llama_get_causal_attn(const struct llama_context *ctx);
 uint32_t llama_n_ctx(const struct llama_context *ctx);

@@ -49,27 +49,8 @@ bool check_tokens(Reader &in, Blob &blob, uint32_t n_vocab, uint32_t n_ctx, llam
 
 bool check_rows(Reader &in, const Rows &rows, uint32_t n_cells, const char *what, size_t layer,
                 llamad_state_error *error) {
-    if (!in.has(12)) return wrong(error, "it ends before the %s of layer %zu", what, layer);
-    const int32_t type = in.i32();
-    if (type != rows.type) {
-        return wrong(error, "the %s of layer %zu are of type %d, but this cache's are %s (%d)", what, layer, type,
-                     type_name(rows.type), rows.type);
-    }
-    if (rows.n_elements) {
-        const uint32_t element = in.u32(), n_elements = in.u32();
-        if (element != rows.element || n_elements != rows.n_elements) {
-            return wrong(error, "the %s of layer %zu have %u dimensions of %u bytes, but this model's have %u of %u",
-                         what, layer, n_elements, element, rows.n_elements, rows.element);
-        }
-    } else {
-        const uint64_t bytes = in.u64();
-        if (bytes != rows.bytes) {
-            return wrong(error, "the %s of layer %zu have rows of %llu bytes, but this model's have %llu", what, layer,
-                         static_cast<unsigned long long>(bytes), static_cast<unsigned long long>(rows.bytes));
-        }
-    }
-    const uint64_t n = rows.bytes * n_cells; // both are small enough: rows below 2^30, cells below 2^32
-    if (!in.has(n)) return wrong(error, "it ends within the %s of layer %zu", what, layer);
+    if (!enter_rows(in, rows, n_cells, what, layer, error)) return false;
+    const size_t n = rows.bytes * n_cells;
     if (!is_finite(rows.type, in.here(), n)) {
         return wrong(error, "the %s of layer %zu hold values that are not finite, or too large", what, layer);
     }
@@ -117,15 +98,7 @@ bool check_cells(Reader &in, const Section &section, const Blob &blob, const uin
 bool check_body(Reader &in, const Section &section, const Blob &blob, const uint8_t *tokens, uint32_t n_cells,
                 llamad_state_error *error) {
     if (!check_cells(in, section, blob, tokens, n_cells, error)) return false;
-    if (!in.has(8)) return wrong(error, "it ends before its layers");
-    const uint32_t v_trans = in.u32(), n_layer = in.u32();
-    if (v_trans != section.v_trans) {
-        return wrong(error, "it was saved with flash attention %s, but this cache has it %s", v_trans ? "off" : "on",
-                     section.v_trans ? "off" : "on");
-    }
-    if (n_layer != section.n_layer) {
-        return wrong(error, "it has %u layers, but this model's cache has %u", n_layer, section.n_layer);
-    }
+    if (!enter_layers(in, section, error)) return false;
     for (size_t i = 0; i < section.k.size(); i++) {
         if (!check_rows(in, section.k[i], n_cells, "keys", i, error)) return false;
     }
@@ -179,11 +152,7 @@ bool check_recurrent(Reader &in, const Section &section, Blob &blob, llamad_stat
             return wrong(error, "its recurrent state is of position %d", pos);
         if (n_seq_id != 0) return wrong(error, "its recurrent state belongs to %u sequences", n_seq_id);
     }
-    if (!in.has(8)) return wrong(error, "it ends before its recurrent layers");
-    const uint32_t s_trans = in.u32(), n_layer = in.u32();
-    if (s_trans != 0) return wrong(error, "its recurrent state is transposed");
-    if (n_layer != section.n_layer)
-        return wrong(error, "it has %u layers, but this model has %u", n_layer, section.n_layer);
+    if (!enter_layers(in, section, error)) return false;
     for (size_t i = 0; i < section.k.size(); i++) {
         if (!check_rows(in, section.k[i], n_cells, "recurrent rows", i, error)) return false;
     }

@@ -85,6 +85,12 @@ __attribute__((format(printf, 2, 3))) inline bool wrong(llamad_state_error *erro
     return false;
 }
 
+// Compare the header before a section's layers, or before the rows of a layer, with the layout. If it fits they return
+// true, and the reader stands behind the header. The rows of n_cells cells follow there, within the bounds.
+bool enter_layers(Reader &in, const Section &section, llamad_state_error *error);
+bool enter_rows(Reader &in, const Rows &rows, uint32_t n_cells, const char *what, size_t layer,
+                llamad_state_error *error);
+
 // Whether every number in n bytes of rows of this type is finite and below 2^64. In a cache that all slots share, a
 // larger key would become infinite when it meets another slot's query, and NaN with the mask. `type` must be known.
 bool is_finite(int32_t type, const uint8_t *data, size_t n);

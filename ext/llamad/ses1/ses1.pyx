@@ -1,9 +1,11 @@
 # distutils: language = c++
 # distutils: sources = ext/llamad/ses1/*.cpp
-# Owns: saved states as Python sees them: checks them, and converts them to files and base64. Every call releases the
-# GIL and belongs on a worker thread. Must not touch the engine or llama.cpp.
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+# Owns: saved states as Python sees them: checks them, cuts and joins them, and converts them to files and base64. Every
+# call releases the GIL and belongs on a worker thread. Must not touch the engine or llama.cpp.
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
 from llamad.protocol.blobs cimport Arena, Blob
@@ -29,6 +31,20 @@ cdef extern from "llamad/ses1/state.h" nogil:
     size_t llamad_base64_encode(const uint8_t *data, size_t n, char *out)
     int64_t llamad_base64_decode(const char *text, size_t n, uint8_t *out)
     int32_t llamad_json_find_state(const char *body, size_t n, size_t *begin, size_t *end, llamad_state_error *error)
+
+cdef extern from "llamad/ses1/pieces.h" nogil:
+    ctypedef struct llamad_piece:
+        const uint8_t *data
+        size_t n
+    int32_t llamad_layout_has_cells(const llamad_layout *layout)
+    int32_t llamad_layout_has_end(const llamad_layout *layout)
+    size_t llamad_piece_bytes(const llamad_layout *layout, uint32_t n_cells)
+    int64_t llamad_piece_cut(const llamad_layout *layout, llamad_piece state, int32_t p0, int32_t p1, uint8_t *out,
+                             size_t n_out, llamad_state_error *error)
+    int64_t llamad_piece_end(const llamad_layout *layout, llamad_piece state, uint8_t *out, size_t n_out,
+                             llamad_state_error *error)
+    int64_t llamad_piece_join(const llamad_layout *layout, const llamad_piece *pieces, size_t n_pieces,
+                              llamad_piece end, int32_t seq, uint8_t *out, size_t n_out, llamad_state_error *error)
 
 cdef enum:
     HEAD = 8               # "SES1" and the number of tokens
@@ -72,6 +88,18 @@ cdef class Layout:
         """Return the largest power of two that divides the size of each cell's rows; 0 if rows are quantized or
         transposed, or if there are no cells."""
         return llamad_layout_row_unit(self.layout)
+
+    def has_cells(self) -> bool:
+        """Return whether states have cells, which can be cut into pieces; purely recurrent ones have none."""
+        return llamad_layout_has_cells(self.layout) != 0
+
+    def has_end(self) -> bool:
+        """Return whether states have an end: windows or recurrent states, which belong to the last token."""
+        return llamad_layout_has_end(self.layout) != 0
+
+    def piece_bytes(self, n_cells: int) -> int:
+        """Return the size of a piece with this many cells."""
+        return llamad_piece_bytes(self.layout, n_cells)
 
 
 def check(layout: Layout, blob: Blob, n_vocab: int, n_ctx: int, size: int | None = None) -> tuple[int, Blob]:
@@ -200,3 +228,92 @@ def decode_json(const uint8_t[:] body, bytes_max: int, arena: Arena | None = Non
         raise StateError(f"it has {n_state} bytes, but the largest state of a slot has {bytes_max}")
     target.size = n_state
     return target
+
+
+# Pieces (pieces.h). These take states as llama.cpp wrote them, without SES1's tokens before them.
+
+cdef class _Inputs:
+    """The bytes of buffers, for as long as it lives."""
+    cdef llamad_piece *pieces
+    cdef Py_buffer *views
+    cdef size_t n
+
+    def __cinit__(self, buffers: Sequence[Buffer]) -> None:
+        self.pieces = <llamad_piece *>calloc(len(buffers) + 1, sizeof(llamad_piece))
+        self.views = <Py_buffer *>calloc(len(buffers) + 1, sizeof(Py_buffer))
+        if self.pieces == NULL or self.views == NULL:
+            raise MemoryError("memory ran out for a list of pieces")
+        for buffer in buffers:
+            PyObject_GetBuffer(buffer, &self.views[self.n], PyBUF_SIMPLE)
+            self.pieces[self.n].data = <const uint8_t *>self.views[self.n].buf
+            self.pieces[self.n].n = <size_t>self.views[self.n].len
+            self.n += 1
+
+    def __dealloc__(self) -> None:
+        cdef size_t i
+        for i in range(self.n):
+            PyBuffer_Release(&self.views[i])
+        free(self.views)
+        free(self.pieces)
+
+
+cdef enum Cut:
+    CUT_CELLS, CUT_END, JOIN
+
+
+cdef class _Work:
+    """One call of pieces.h. It runs twice: the first time it measures the result."""
+    cdef Layout layout
+    cdef Cut kind
+    cdef _Inputs sources
+    cdef _Inputs end
+    cdef int32_t p0, p1, seq
+
+    cdef int64_t _run(self, uint8_t *out, size_t n_out, llamad_state_error *error) noexcept nogil:
+        if self.kind == CUT_CELLS:
+            return llamad_piece_cut(self.layout.layout, self.sources.pieces[0], self.p0, self.p1, out, n_out, error)
+        if self.kind == CUT_END:
+            return llamad_piece_end(self.layout.layout, self.sources.pieces[0], out, n_out, error)
+        return llamad_piece_join(self.layout.layout, self.sources.pieces, self.sources.n, self.end.pieces[0], self.seq,
+                                 out, n_out, error)
+
+    cdef int64_t _checked(self, uint8_t *out, size_t n_out) except -1:
+        cdef int64_t n
+        cdef llamad_state_error error
+        with nogil:
+            n = self._run(out, n_out, &error)
+        if n == LLAMAD_STATE_E_MEMORY:
+            raise MemoryError(_reason(&error))
+        if n < 0:
+            raise StateError(_reason(&error))
+        return n
+
+    cdef bytes result(self):
+        cdef int64_t n = self._checked(NULL, 0)
+        result = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>n)
+        if self._checked(<uint8_t *>PyBytes_AS_STRING(result), <size_t>n) != n:
+            raise StateError("it changed while it was read")
+        return result
+
+
+def cut(layout: Layout, state: Buffer, p0: int, p1: int) -> bytes:
+    """Return the piece of a state with the cells at positions p0 to p1 - 1. Raises StateError."""
+    cdef _Work work = _Work()
+    work.layout, work.kind, work.sources, work.p0, work.p1 = layout, CUT_CELLS, _Inputs([state]), p0, p1
+    return work.result()
+
+
+def cut_end(layout: Layout, state: Buffer) -> bytes:
+    """Return the end of a whole state, as llama.cpp writes a partial one. Raises StateError."""
+    cdef _Work work = _Work()
+    work.layout, work.kind, work.sources = layout, CUT_END, _Inputs([state])
+    return work.result()
+
+
+def join(layout: Layout, pieces: Sequence[Buffer], end: Buffer | None = None, seq: int = 0) -> bytes:
+    """Return a whole state of consecutive pieces and the end of the last one, as llama.cpp writes it for the sequence
+    `seq`; without an end, one larger piece. Raises StateError."""
+    cdef _Work work = _Work()
+    work.layout, work.kind, work.sources, work.seq = layout, JOIN, _Inputs(pieces), seq
+    work.end = _Inputs([] if end is None else [end])
+    return work.result()

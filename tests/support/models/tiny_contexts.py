@@ -64,9 +64,15 @@ class TinyContext:
         table = int(ffi.cast("uintptr_t", lib.llamad_llama_table()))
         self.driver = MemoryDriver(table, int(ffi.cast("uintptr_t", self._context)), sizes.n_batch)
 
+    def _memory(self) -> Any:
+        return lib.llama_get_memory(lib.llamad_context_get(self._context))
+
     def pos_max(self, seq: int) -> int:
-        memory = lib.llama_get_memory(lib.llamad_context_get(self._context))
-        return int(lib.llama_memory_seq_pos_max(memory, seq))
+        return int(lib.llama_memory_seq_pos_max(self._memory(), seq))
+
+    def copy_range(self, src: int, dst: int, p0: int, p1: int) -> None:
+        """Copy the tokens at positions p0 to p1 - 1. With streams llama.cpp aborts."""
+        lib.llama_memory_seq_cp(self._memory(), src, dst, p0, p1)
 
     def __enter__(self) -> TinyContext:
         return self
