@@ -3,7 +3,6 @@
 // Invariant: every blob is answered, with 0 or with a reason; what passes has as many tokens as it says, can be rewritten
 // into exactly the bytes that were announced, and then passes again as it is; nothing is read or written out of bounds.
 //
-// An input is three blobs with their lengths before them: what llama.cpp wrote for one token and for two, and a state.
 // With clang: built by fuzz/ses1.py with -fsanitize=fuzzer. Without: REPLAY_MAIN makes a program that runs the files it is
 // given, each as it is and through its prefixes; then, with -n, so many mutations of their states.
 #include <chrono>
@@ -14,52 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "../ext/llamad/ses1/state.h"
+#include "ses1_inputs.hpp"
 
 namespace {
-
-constexpr uint32_t N_VOCAB = 259, N_CTX = 256, N_WINDOW = 12;
-
-void require(bool holds, const char *what) {
-    if (holds) return;
-    fprintf(stderr, "broken: %s\n", what);
-    abort();
-}
-
-using Bytes = std::vector<uint8_t>;
-
-struct Case {
-    Bytes one, two, state;
-};
-
-bool read_case(const uint8_t *data, size_t n, Case &out) {
-    uint32_t sizes[2];
-    if (n < sizeof sizes) return false;
-    memcpy(sizes, data, sizeof sizes);
-    data += sizeof sizes;
-    n -= sizeof sizes;
-    if (sizes[0] > n || sizes[1] > n - sizes[0]) return false;
-    out.one.assign(data, data + sizes[0]);
-    out.two.assign(data + sizes[0], data + sizes[0] + sizes[1]);
-    out.state.assign(data + sizes[0] + sizes[1], data + n);
-    return true;
-}
-
-struct Known {
-    llamad_layout *layout;
-    explicit Known(const Case &from) {
-        llamad_state_error error;
-        memset(&error, 0, sizeof error);
-        layout = llamad_layout_learn(from.one.data(), from.one.size(), from.two.data(), from.two.size(), N_WINDOW,
-                                     &error);
-        require((layout != nullptr) == (error.reason[0] == 0), "a layout, or a reason");
-    }
-    ~Known() {
-        if (layout != nullptr) llamad_layout_close(layout);
-    }
-    Known(const Known &) = delete;
-    Known &operator=(const Known &) = delete;
-};
 
 // Whether it passes.
 bool check(const llamad_layout *layout, const uint8_t *data, size_t n) {
@@ -138,72 +94,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 #ifdef REPLAY_MAIN
 namespace {
 
-// Small and repeatable (splitmix64).
-struct Chance {
-    uint64_t state;
-    uint64_t next() {
-        uint64_t z = (state += 0x9e3779b97f4a7c15u);
-        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-        z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-        return z ^ (z >> 31);
-    }
-    size_t below(size_t n) { return n ? static_cast<size_t>(next() % n) : 0; }
-};
-
-constexpr uint32_t NUMBERS[] = {0,      1,      2,          3,          4,          255,
-                                4096,   4097,   0x7fffffff, 0x80000000, 0xffffffff, 0x7c00,
-                                0x7e00, 0xfc00, 0x7f80,     0x7f800000, 0x7fc00000, 0xaf143cd8};
-
-void mutate_once(Bytes &blob, const std::vector<Case> &cases, Chance &chance) {
-    // Half of them in the front, where the headers are.
-    const size_t at = chance.below(chance.next() & 1 ? blob.size() : std::min<size_t>(blob.size(), 200));
-    switch (chance.below(10)) {
-        case 0:
-        case 1:
-            if (!blob.empty()) blob[at] ^= static_cast<uint8_t>(1u << chance.below(8));
-            return;
-        case 2:
-            if (!blob.empty()) blob[at] = static_cast<uint8_t>(chance.next());
-            return;
-        case 3:
-        case 4: {
-            const uint32_t value = NUMBERS[chance.below(sizeof NUMBERS / sizeof *NUMBERS)];
-            const size_t place = at / 4 * 4;
-            if (place + 4 <= blob.size()) memcpy(blob.data() + place, &value, 4);
-            return;
-        }
-        case 5: { // one more, one less
-            const size_t place = at / 4 * 4;
-            uint32_t value;
-            if (place + 4 > blob.size()) return;
-            memcpy(&value, blob.data() + place, 4);
-            value += chance.next() & 1 ? 1 : UINT32_MAX;
-            memcpy(blob.data() + place, &value, 4);
-            return;
-        }
-        case 6: blob.resize(at); return;
-        case 7: {
-            const size_t n = chance.below(64);
-            Bytes more(n);
-            for (uint8_t &byte : more) byte = static_cast<uint8_t>(chance.next());
-            const size_t place = chance.next() & 1 ? blob.size() : at;
-            blob.insert(blob.begin() + static_cast<long>(place), more.begin(), more.end());
-            return;
-        }
-        case 8: {
-            const size_t n = chance.below(blob.size() - at + 1);
-            blob.erase(blob.begin() + static_cast<long>(at), blob.begin() + static_cast<long>(at + n));
-            return;
-        }
-        default: { // the rest of another model's, or of another setting's
-            const Bytes &other = cases[chance.below(cases.size())].state;
-            const size_t from = std::min(at, other.size());
-            blob.resize(at);
-            blob.insert(blob.end(), other.begin() + static_cast<long>(from), other.end());
-        }
-    }
-}
-
 void run_mutations(const std::vector<Case> &cases, size_t n, uint64_t seed) {
     std::vector<std::unique_ptr<Known>> known;
     for (const Case &one : cases) known.push_back(std::make_unique<Known>(one));
@@ -220,15 +110,6 @@ void run_mutations(const std::vector<Case> &cases, size_t n, uint64_t seed) {
     }
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - t_start).count();
     printf("checked %zu mutations, %zu passed, %.0f per second\n", n, n_passed, static_cast<double>(n) / seconds);
-}
-
-Bytes read_file(const char *path) {
-    FILE *file = fopen(path, "rb");
-    require(file != nullptr, path);
-    Bytes data(1 << 20);
-    data.resize(fread(data.data(), 1, data.size(), file));
-    fclose(file);
-    return data;
 }
 
 } // namespace

@@ -29,10 +29,11 @@ class Target:
 
     name: str
     folder: str
+    corpus_name: str = ""  # of another target with the same inputs
 
     @property
     def corpus(self) -> Path:
-        return ROOT / "fuzz" / "corpus" / self.name
+        return ROOT / "fuzz" / "corpus" / (self.corpus_name or self.name)
 
     def build(self, compiler: str, flags: list[str], kind: str) -> Path:
         BUILT.mkdir(parents=True, exist_ok=True)
