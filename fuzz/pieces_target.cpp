@@ -18,8 +18,8 @@ namespace {
 
 constexpr size_t SES1_HEAD = 8;
 
-// Calls once to measure and once to write, into exactly the bytes that were announced, so that ASan sees one too many.
-// Returns whether there is a result.
+// Calls to measure, with one byte too few, where nothing may be written, and with exactly the bytes that were announced,
+// so that ASan sees one too many. Returns whether there is a result.
 template <typename Call> bool answered(Bytes &result, Call call) {
     llamad_state_error error;
     memset(&error, 0x5a, sizeof error);
@@ -30,8 +30,10 @@ template <typename Call> bool answered(Bytes &result, Call call) {
         require(n == LLAMAD_STATE_E_WRONG, "a refusal");
         return false;
     }
+    require(n > 0, "no result is empty");
     const size_t n_out = static_cast<size_t>(n);
-    std::unique_ptr<uint8_t[]> out(new uint8_t[n_out]);
+    std::unique_ptr<uint8_t[]> less(new uint8_t[n_out - 1]), out(new uint8_t[n_out]);
+    require(call(less.get(), n_out - 1, &error) == n, "the same size without enough room");
     require(call(out.get(), n_out, &error) == n, "the same size again");
     result.assign(out.get(), out.get() + n_out);
     return true;
