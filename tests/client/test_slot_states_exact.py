@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 from support.hosted_model import Hosted
 from support.live_daemon import model_path
-from support.models.tiny_kv_models import KINDS, WINDOW, write_models
+from support.models.tiny_kv_models import HYBRID_WINDOW, KINDS, WINDOW, write_models
 from support.states.ses1_layouts import as_blob
 
 from llamad.client.slot_states import StateRefused
 
+ALL = (*KINDS, HYBRID_WINDOW)
 TOKENS = [1, *(3 + byte for byte in b"a text that is longer than the window of the model with one")]
 MORE = [*TOKENS, 70, 71, 72]
 N = len(TOKENS)
@@ -19,7 +20,7 @@ N = len(TOKENS)
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
-    return write_models(tmp_path_factory.mktemp("models"), KINDS, np.float16)
+    return write_models(tmp_path_factory.mktemp("models"), ALL, np.float16)
 
 
 def saved_bytes(h, slot):
@@ -43,7 +44,7 @@ SETTINGS = [
 ]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ALL)
 @pytest.mark.parametrize("flags", SETTINGS, ids=" ".join)
 def test_what_follows_a_restore_is_what_follows_without_it(tiny, kind, flags):
     if kind in ("mamba", "jamba") and "q4_0" in flags:
@@ -63,7 +64,7 @@ def test_what_follows_a_restore_is_what_follows_without_it(tiny, kind, flags):
         assert h.local.core.check_integrity() == 0
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ALL)
 @pytest.mark.parametrize(
     ("there", "here"),
     [

@@ -78,7 +78,6 @@ class Cell:
         return Traits(
             n_adapters=N_ADAPTERS,
             has_images=self.kind == "qwen2vl",
-            has_states=self.kind != HYBRID_WINDOW,  # whose states llamad does not know
             # If nothing is kept, what is suspended after a shift is computed again without what was shifted out.
             is_shifted_alike=self.n_ctx == N_CTX and "--cache-ram" not in self.flags,
             window=WINDOWS.get(self.kind, 0),

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from support.models.tiny_contexts import Sizes, TinyContext, TinyModel
-from support.models.tiny_kv_models import DELTA_NET, KINDS, SINKS, write_model
+from support.models.tiny_kv_models import DELTA_NET, HYBRID_WINDOW, KINDS, SINKS, write_model
 from support.states.real_states import continued, learned, prefill, text
 from support.states.state_reader import StateReader
 
@@ -16,7 +16,7 @@ from llamad.ses1.ses1 import StateError
 
 PARTIAL = 1
 N_TOKENS = 150
-ALL = (*KINDS, SINKS, DELTA_NET)
+ALL = (*KINDS, SINKS, HYBRID_WINDOW, DELTA_NET)
 HAS_CELLS = [kind for kind in ALL if kind != "mamba"]
 CACHES = {"f16": ("f16", True), "f16, no flash attention": ("f16", False), "q8_0": ("q8_0", True)}
 

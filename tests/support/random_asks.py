@@ -29,7 +29,6 @@ class Traits:
 
     n_adapters: int
     has_images: bool
-    has_states: bool
     is_shifted_alike: bool
     window: int
 
@@ -63,8 +62,7 @@ class Asks:
             weights["full"] = 1
         if self.traits.has_images:
             weights["image"] = 5
-        if self.traits.has_states:
-            weights["action"] = 4
+        weights["action"] = 4
         kind = self.choose.choices([*weights], [*weights.values()])[0]
         make = getattr(self, f"_{kind}")
         ask: Ask = make()

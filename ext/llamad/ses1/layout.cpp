@@ -17,13 +17,13 @@ struct Form {
     bool has_recurrent, has_ext, has_v;
 };
 
-bool read_rows(Reader &in, std::vector<Rows> &out, uint32_t n_cells) {
+bool read_rows(Reader &in, std::vector<Rows> &out, uint32_t n_cells, uint64_t bytes_min = 1) {
     Rows rows;
     if (!in.has(12)) return false;
     rows.type = in.i32();
     rows.bytes = in.u64();
     const size_t block = block_bytes(rows.type);
-    if (block == 0 || rows.bytes == 0 || rows.bytes > ROW_MAX || rows.bytes % block) return false;
+    if (block == 0 || rows.bytes < bytes_min || rows.bytes > ROW_MAX || rows.bytes % block) return false;
     if (!in.has(rows.bytes * n_cells)) return false;
     in.skip(rows.bytes * n_cells);
     out.push_back(rows);
@@ -88,7 +88,8 @@ bool read_kv(Reader &in, Section &section, const Form &form, uint32_t n_cells, u
     return true;
 }
 
-// Reads the recurrent section. It is always the last one, so its rows go on to the end.
+// Reads the recurrent section. It is always the last one, so its rows go on to the end. Some are empty if the model has
+// only one of the two kinds of recurrent state, as LFM2.
 bool read_recurrent(Reader &in, Section &section, uint32_t n_tokens) {
     section.is_recurrent = true;
     if (!in.has(20) || in.u32() != 1 || in.i32() != static_cast<int32_t>(n_tokens) - 1 || in.u32() != 0) return false;
@@ -96,7 +97,7 @@ bool read_recurrent(Reader &in, Section &section, uint32_t n_tokens) {
     section.n_layer = in.u32();
     if (section.n_layer > LAYER_MAX) return false;
     while (in.left()) {
-        if (!read_rows(in, section.k, 1)) return false;
+        if (!read_rows(in, section.k, 1, 0)) return false;
     }
     return !section.k.empty();
 }
@@ -192,7 +193,7 @@ uint64_t llamad_layout_row_unit(const llamad_layout *layout) {
         if (section.v_trans) return 0;
         for (const auto *all : {&section.k, &section.v}) {
             for (const Rows &rows : *all) {
-                if (block_bytes(rows.type) > sizeof(float)) return 0;
+                if (rows.bytes == 0 || block_bytes(rows.type) > sizeof(float)) return 0;
                 if (!section.is_recurrent) bits |= rows.bytes;
             }
         }

@@ -85,8 +85,8 @@ cdef class Layout:
         return llamad_layout_bytes_max(self.layout, n_tokens)
 
     def row_unit(self) -> int:
-        """Return the largest power of two that divides the size of each cell's rows; 0 if rows are quantized or
-        transposed, or if there are no cells."""
+        """Return the largest power of two that divides the size of each cell's rows; 0 if rows are quantized,
+        transposed or empty, or if there are no cells."""
         return llamad_layout_row_unit(self.layout)
 
     def has_cells(self) -> bool:

@@ -34,8 +34,8 @@ void llamad_layout_close(llamad_layout *layout);
 /* Returns the size of the largest SES1 blob with this many tokens: saved here, or (max) with any number of slots. */
 size_t llamad_layout_bytes(const llamad_layout *layout, uint32_t n_tokens);
 size_t llamad_layout_bytes_max(const llamad_layout *layout, uint32_t n_tokens);
-/* Returns the largest power of two that divides the size of each cell's rows; 0 if rows are quantized or transposed,
- * or if there are no cells. */
+/* Returns the largest power of two that divides the size of each cell's rows; 0 if rows are quantized, transposed
+ * or empty, or if there are no cells. */
 uint64_t llamad_layout_row_unit(const llamad_layout *layout);
 
 /* Returns 0 if llama.cpp can read the blob. *n_tokens is its token count, *n_bytes the size that it needs for the

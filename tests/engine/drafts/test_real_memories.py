@@ -146,9 +146,8 @@ def check(h: Hosted, case: Case, oracle: PlainDecoding, prompts: list[list[int]]
         assert oracle.is_text(prompt, text, N_PREDICT), (slot, text)
         held = prompt + text[:-1]
         assert h.run(h.states.tokens(slot)).tokens == held
-        if case.kind != HYBRID_WINDOW:  # whose states llamad does not know; its next turn shows what it holds
-            state = bytes(h.run(h.states.save(slot)).blob)[8 + 4 * len(held) :]
-            assert same_state(case, state, oracle.state()), slot
+        state = bytes(h.run(h.states.save(slot)).blob)[8 + 4 * len(held) :]
+        assert same_state(case, state, oracle.state()), slot
     assert h.local.core.check_integrity() == 0
     return texts
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from support.models.tiny_contexts import Sizes, TinyContext, TinyModel
-from support.models.tiny_kv_models import DELTA_NET, KINDS, SINKS, WINDOW, write_model
+from support.models.tiny_kv_models import DELTA_NET, HYBRID_WINDOW, KINDS, SINKS, WINDOW, write_model
 from support.states.real_states import continued, learned, prefill, text
 from support.states.state_reader import StateReader
 
@@ -15,10 +15,10 @@ from llamad.ses1 import ses1
 PARTIAL = 1
 SLOT, OTHER, TARGET, SPARE = range(4)
 N_TOKENS, RANGE = 160, 32
-ALL = (*KINDS, SINKS, DELTA_NET)
+ALL = (*KINDS, SINKS, HYBRID_WINDOW, DELTA_NET)
 HAS_CELLS = [kind for kind in ALL if kind != "mamba"]
 WINDOWS = ("gemma3", SINKS)
-HYBRIDS = ("jamba", DELTA_NET)
+HYBRIDS = ("jamba", DELTA_NET)  # without windows
 
 
 @pytest.fixture(scope="module")

@@ -77,6 +77,7 @@ FORMS = {
     "hybrid": Form((Kv(n_layer=1), Recurrent()), n_stream=2),
     "hybrid with m-rope": Form((Kv(n_layer=1, ext="position"), Recurrent())),
     "hybrid without values": Form((Kv(n_layer=1, has_v=False), Recurrent())),
+    "hybrid with empty rows": Form((Kv(n_layer=1), Recurrent(rows=(("f32", 3), ("f32", 0))))),
     "hybrid with a window": Form((Kv(n_layer=1), Kv(n_layer=1, window=5), Recurrent()), n_stream=3, stream=2),
 }
 
