@@ -8,9 +8,9 @@ import tempfile
 from pathlib import Path
 
 from support.hosted_model import Hosted
-from support.models.tiny_kv_models import KINDS, write_model
+from support.models.tiny_kv_models import HYBRID_WINDOW, KINDS, write_model
 
-CORPUS = Path(__file__).parents[2] / "fuzz" / "corpus" / "ses1"
+CORPUS = Path(__file__).parents[3] / "fuzz" / "corpus" / "ses1"
 TOKENS = [1, *(3 + byte for byte in b"sixteen letters!")]
 SETTINGS = {
     "streams": ("-np", "3", "-c", "768"),
@@ -46,7 +46,7 @@ def _case(model: str, flags: tuple[str, ...], n_tokens: int, slot: int) -> bytes
 def main() -> None:
     CORPUS.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        for kind in KINDS:
+        for kind in (*KINDS, HYBRID_WINDOW):
             model = write_model(Path(folder) / f"{kind}.gguf", kind)
             names = (
                 list(SETTINGS)
@@ -57,7 +57,7 @@ def main() -> None:
             )
             for name in names:
                 n_slots = int(SETTINGS[name][1])
-                recurrent = kind in ("mamba", "jamba")
+                recurrent = kind in ("mamba", "jamba", HYBRID_WINDOW)
                 (CORPUS / f"{kind}-{name}").write_bytes(
                     _case(model, SETTINGS[name], 5 if recurrent else 16, n_slots - 1)
                 )
