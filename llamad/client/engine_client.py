@@ -27,6 +27,7 @@ from llamad.protocol.blobs import Blob
 from llamad.protocol.channel import Link
 from llamad.protocol.errors import EngineEnded
 from llamad.protocol.messages import (
+    ACTION_INSERT,
     ACTION_RESTORE,
     EVENT_ACTION,
     EVENT_ADMITTED,
@@ -321,7 +322,11 @@ class EngineClient:
         future, action = self._actions.get(action_id, (None, None))
         if future is None or action is None:
             return
-        if action.blob is not None and acted.result == RESULT_DONE and action.kind != ACTION_RESTORE:
+        if (
+            action.blob is not None
+            and acted.result == RESULT_DONE
+            and action.kind not in (ACTION_RESTORE, ACTION_INSERT)
+        ):
             action.blob.size = acted.n_bytes
         del self._actions[action_id]
         if action.blob is not None and self._asking is not None:

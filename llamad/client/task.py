@@ -102,15 +102,17 @@ class WatchingSink(Sink, Protocol):
 
 
 class Action(msgspec.Struct, frozen=True):
-    """An action on a slot: save, restore, erase, shift or read it."""
+    """An action on a slot: save, restore, erase, shift or read it. ACTION_INSERT puts a state into the prompt cache
+    instead, and its slot is any."""
 
     kind: int
     slot: int
     blob: Blob | None = None  # stays alive until the engine has answered
     nowait: bool = False
     owner: int = 0  # the same number as in RequestContext
-    n_tokens: int = 0  # tokens of a state to restore
-    n_bytes: int = 0  # bytes of a state to restore, at most the blob's size
+    session: int = 0  # likewise, of a state to insert
+    n_tokens: int = 0  # tokens of a state to restore or insert
+    n_bytes: int = 0  # bytes of a state to restore or insert, at most the blob's size
     n_keep: int = 0
     n_discard: int = 0
-    adapters: Span = (0, 0, 0)  # the adapter sets that computed a state to restore
+    adapters: Span = (0, 0, 0)  # the adapter sets that computed a state to restore or insert

@@ -140,6 +140,7 @@ cdef class Port:
             command.blob = action.blob.id
             command.n_bytes = action.n_bytes or action.blob.size
         command.owner = action.owner
+        command.session = action.session
         command.nowait = action.nowait
         command.n_tokens = action.n_tokens
         command.n_keep = action.n_keep

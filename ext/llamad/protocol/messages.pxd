@@ -128,13 +128,14 @@ cpdef enum:
     ACTION_SHIFT = 4
     ACTION_TOKENS = 5      # its tokens into the blob
     ACTION_LOOK = 6        # the same of a busy slot too
+    ACTION_INSERT = 7      # a state from a blob that was checked, into the prompt cache; its slot is not touched
 
 cpdef enum:
     RESULT_DONE = 0
     RESULT_BUSY = 1        # the slot is busy, and the action had `nowait`
     RESULT_ABORTED = 2
     RESULT_TOO_SMALL = 3   # the blob is too small; n_bytes is the size that is needed
-    RESULT_NO_ROOM = 4     # the cache that all slots share has no room
+    RESULT_NO_ROOM = 4     # the cache that all slots share, or the prompt cache, has no room
     RESULT_OUTSIDE = 5     # n_keep and n_discard are outside the slot's tokens
     RESULT_CANNOT = 6      # this memory, or tokens that a busy slot shares, cannot be moved
     RESULT_FAILED = 7      # llama.cpp refused
@@ -147,6 +148,7 @@ ctypedef struct ActionCommand:
     uint64_t blob              # its number (blobs.h)
     uint64_t n_bytes           # of a state to restore
     uint64_t owner             # as of a task
+    uint64_t session           # likewise, of an inserted state
     int32_t kind
     int32_t slot
     int32_t nowait

@@ -1,0 +1,137 @@
+/* The shared memory of one model's prompt cache in host memory. It outlives the engines of that model.
+ *
+ * It is a file without a name that the front makes and that only the engines of one model get, one at a time. It begins
+ * with a head and a table of rows; each row in use describes an entry, whose bytes have a range of the file of their
+ * own. No range is given away twice, and most of the file has no pages: its size is no commitment of memory.
+ *
+ * Only the engine writes, except for `n_readers`. An entry that is complete is READY: the next engine adopts it, and the
+ * front may read it. Whatever else a dying engine leaves is free for the next. While no engine runs, the front may drop
+ * entries. Neither side trusts what the other has written: llamad_cache_row_is_sane() comes before any use of a row.
+ */
+#ifndef LLAMAD_CACHE_MEMORY_H
+#define LLAMAD_CACHE_MEMORY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { LLAMAD_CACHE_VERSION = 1, LLAMAD_CACHE_ROWS = 8192, LLAMAD_CACHE_FINGERPRINT = 32 };
+
+/* The state of a row. */
+enum {
+    LLAMAD_CACHE_FREE = 0,
+    LLAMAD_CACHE_OWN = 1,     /* for the engine that made it alone: being written, held, or with media */
+    LLAMAD_CACHE_WRITTEN = 2, /* complete, but for its checksum */
+    LLAMAD_CACHE_READY = 3,
+    LLAMAD_CACHE_LEAVING = 4 /* dropped while somebody reads it */
+};
+
+/* The kind of an entry. */
+enum {
+    LLAMAD_CACHE_STATE = 1,     /* SES1: the tokens and the whole state of a sequence */
+    LLAMAD_CACHE_CHECKPOINT = 2 /* the part of a state that cannot be truncated, after n_tokens tokens */
+};
+
+/* Whether the bytes of an entry were checked. Private to an engine. */
+enum {
+    LLAMAD_CACHE_TRUSTED = 0,
+    LLAMAD_CACHE_UNCHECKED = 1, /* from another engine */
+    LLAMAD_CACHE_CHECKING = 2,
+    LLAMAD_CACHE_BAD = 3
+};
+
+typedef struct llamad_cache_row {
+    uint32_t state;    /* atomic */
+    int32_t n_readers; /* atomic: its pages stay while this is not 0 */
+    uint32_t kind;
+    int32_t n_tokens;
+    uint64_t id;
+    uint64_t at;       /* where its range of the file begins, */
+    uint64_t span;     /* how long that is, */
+    uint64_t capacity; /* how much of it has pages, */
+    uint64_t n_bytes;  /* and how much of that counts */
+    uint64_t owner;
+    uint64_t adapters_base; /* its AdapterSpan: these numbers come from digests, so they stay valid */
+    uint64_t adapters_set;
+    int32_t n_base;
+    int32_t unused;
+    uint64_t session;
+    uint64_t used;     /* when it was last used: now_us(), and larger is later */
+    uint64_t checksum; /* of its n_bytes */
+    uint64_t prefix;   /* a checkpoint's: llamad_cache_prefix() of the tokens after which it was made */
+    uint64_t unused_too;
+} llamad_cache_row;
+
+typedef struct llamad_cache_head {
+    uint64_t magic;
+    uint32_t version;
+    uint32_t n_rows;
+    uint64_t next_at; /* no range begins here or later */
+    uint64_t last_id;
+    uint64_t last_used;
+    uint8_t fingerprint[LLAMAD_CACHE_FINGERPRINT]; /* of the model and the settings that the entries depend on */
+} llamad_cache_head;
+
+/* What one process knows of a row. */
+typedef struct llamad_cache_place {
+    uint8_t *data; /* its range, mapped; NULL: it is not */
+    uint64_t span;
+    int32_t trust; /* atomic */
+} llamad_cache_place;
+
+typedef struct llamad_cache {
+    int fd;
+    llamad_cache_head *head;
+    llamad_cache_row *rows;
+    llamad_cache_place *places;
+    int32_t n_leaving; /* rows that wait for their readers */
+    int32_t news;      /* changes when the thread that tends the memory has something to do (a futex) */
+    int32_t is_tended; /* there is such a thread */
+    int32_t n_bad;     /* atomic: entries that were dropped because their bytes were wrong */
+} llamad_cache;
+
+/* Returns the descriptor of a new memory without entries, or -1. */
+int llamad_cache_create(void);
+/* Maps a memory, and returns 0; -1 if it is none, or there is no address space. The descriptor is not closed with it. */
+int llamad_cache_open(llamad_cache *cache, int fd);
+void llamad_cache_close(llamad_cache *cache);
+
+uint64_t llamad_cache_checksum(const uint8_t *data, size_t n);
+/* The hash of a sequence's first tokens. It begins with 0 tokens and goes on by one. */
+uint64_t llamad_cache_prefix(uint64_t hash, int32_t token);
+
+/* Copies a row that other processes may change. Returns whether it is in this state and can be as it says. */
+int llamad_cache_row_is_sane(const llamad_cache *cache, int32_t row, uint32_t state, llamad_cache_row *copy);
+
+/* Any process: keeps the entry's pages until llamad_cache_unpin(). Returns its row, or -1 if it is not READY. */
+int32_t llamad_cache_pin(llamad_cache *cache, uint64_t id);
+void llamad_cache_unpin(llamad_cache *cache, int32_t row);
+/* Frees the pages of all READY entries that come before `n_bytes` are left, the longest unused first, and whatever no
+ * entry uses. Only while no engine runs. */
+void llamad_cache_shrink(llamad_cache *cache, uint64_t n_bytes);
+/* Returns the bytes that have pages. */
+uint64_t llamad_cache_resident(const llamad_cache *cache);
+
+/* The engine's, on the thread that owns the cache. */
+
+/* Takes over what another engine has left: maps the READY rows, which are UNCHECKED then, and frees all others. Returns
+ * how many there are. With another fingerprint, nothing is taken over. */
+int32_t llamad_cache_adopt(llamad_cache *cache, const uint8_t *fingerprint);
+/* Returns a row of its own with pages for n bytes, or -1. If `old` is not -1, that row is dropped, and its pages are used
+ * if that is possible: new ones are slower to write to. */
+int32_t llamad_cache_take(llamad_cache *cache, size_t n, int32_t old);
+/* The same without pages: they come with llamad_cache_populate(), which may run on another thread. */
+int32_t llamad_cache_reserve(llamad_cache *cache, size_t n);
+int llamad_cache_populate(llamad_cache *cache, int32_t row, size_t n);
+/* Lets others have the entry, which is complete. */
+void llamad_cache_publish(llamad_cache *cache, int32_t row);
+void llamad_cache_drop(llamad_cache *cache, int32_t row);
+/* Frees what was dropped and has no readers any more. */
+void llamad_cache_sweep(llamad_cache *cache);
+/* Notes that the entry was used. */
+void llamad_cache_use(llamad_cache *cache, int32_t row);
+
+/* Any thread of the engine: computes the checksum of an entry that has none, so that it is READY. Returns whether there
+ * was one. */
+int llamad_cache_sign(llamad_cache *cache);
+
+#endif

@@ -1,0 +1,181 @@
+# distutils: sources = ext/llamad/protocol/cache_table.c ext/llamad/protocol/cache_pages.c
+# Owns: a model's prompt cache in shared memory, as Python sees it. The front makes it, keeps it while engines come and go,
+# and may read what is READY at any time and from any thread; it drops entries only while no engine runs. The engine maps
+# the same memory, and its thread writes to it (engine/kv/host_cache.pyx).
+import mmap
+import os
+from typing import NamedTuple
+
+from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
+
+cdef extern from "llamad/protocol/cache_memory.h" nogil:
+    int llamad_cache_create() noexcept
+    int llamad_cache_open(llamad_cache *cache, int fd) noexcept
+    void llamad_cache_close(llamad_cache *cache) noexcept
+    uint64_t llamad_cache_checksum(const uint8_t *data, size_t n) noexcept
+    uint64_t llamad_cache_prefix(uint64_t hash, int32_t token) noexcept
+    int llamad_cache_row_is_sane(const llamad_cache *cache, int32_t row, uint32_t state,
+                                 llamad_cache_row *copy) noexcept
+    int32_t llamad_cache_pin(llamad_cache *cache, uint64_t id) noexcept
+    void llamad_cache_unpin(llamad_cache *cache, int32_t row) noexcept
+    void llamad_cache_shrink(llamad_cache *cache, uint64_t n_bytes) noexcept
+    uint64_t llamad_cache_resident(const llamad_cache *cache) noexcept
+    int32_t llamad_cache_adopt(llamad_cache *cache, const uint8_t *fingerprint) noexcept
+    int32_t llamad_cache_take(llamad_cache *cache, size_t n, int32_t old) noexcept
+    int32_t llamad_cache_reserve(llamad_cache *cache, size_t n) noexcept
+    int llamad_cache_populate(llamad_cache *cache, int32_t row, size_t n) noexcept
+    void llamad_cache_publish(llamad_cache *cache, int32_t row) noexcept
+    void llamad_cache_drop(llamad_cache *cache, int32_t row) noexcept
+    void llamad_cache_sweep(llamad_cache *cache) noexcept
+    void llamad_cache_use(llamad_cache *cache, int32_t row) noexcept
+    int llamad_cache_sign(llamad_cache *cache) noexcept
+
+
+class EntryInfo(NamedTuple):
+    """An entry that is complete: SES1 of `n_bytes`. `adapters` are the set, the base set and the length of the base, as
+    in an Action; `used` is a time of the system's monotonic clock in microseconds."""
+
+    id: int
+    n_tokens: int
+    n_bytes: int
+    owner: int
+    adapters: tuple[int, int, int]
+    session: int
+    used: int
+    checksum: int
+
+
+cdef class CacheMemory:
+    """Without a descriptor, a new memory without entries; with one, a mapping of that memory, which then owns the
+    descriptor. `limit` is the number of bytes that the engine may use. Raises OSError."""
+
+    def __cinit__(self, fd: int = -1) -> None:
+        self.fd = llamad_cache_create() if fd < 0 else fd
+        self.limit = 0
+        self._pins = {}
+        if self.fd < 0:
+            raise OSError("no shared memory: memfd_create failed; raise `ulimit -n` or free some memory")
+        if llamad_cache_open(&self.cache, self.fd) < 0:
+            raise OSError("the shared memory of the prompt cache cannot be mapped")
+
+    def __dealloc__(self) -> None:
+        llamad_cache_close(&self.cache)
+        if self.fd >= 0:
+            os.close(self.fd)
+
+    @property
+    def n_bytes(self) -> int:
+        """The bytes that are in memory now, whether or not an entry has them."""
+        return llamad_cache_resident(&self.cache)
+
+    @property
+    def fingerprint(self) -> bytes:
+        """What the entries depend on, as the last engine computed it: its model and its settings. Zeros before that."""
+        return (<char *>self.cache.head.fingerprint)[:LLAMAD_CACHE_FINGERPRINT]
+
+    def entries(self) -> list[EntryInfo]:
+        """Return the states that are READY."""
+        cdef llamad_cache_row row
+        cdef int32_t i
+        found = []
+        for i in range(LLAMAD_CACHE_ROWS):
+            if llamad_cache_row_is_sane(&self.cache, i, LLAMAD_CACHE_READY, &row) and row.kind == LLAMAD_CACHE_STATE:
+                found.append(EntryInfo(row.id, row.n_tokens, row.n_bytes, row.owner,
+                                       (row.adapters_set, row.adapters_base, row.n_base), row.session, row.used,
+                                       row.checksum))
+        return found
+
+    def pin(self, id: int) -> memoryview | None:
+        """Return the entry's bytes, which stay until unpin(), or None if it is gone. An engine that goes wrong may change
+        them: whoever relies on them copies them, and then compares the checksum."""
+        cdef llamad_cache_row row
+        cdef int32_t i
+        if id in self._pins:
+            raise ValueError(f"entry {id} is pinned already")
+        i = llamad_cache_pin(&self.cache, id)
+        if i < 0:
+            return None
+        if not llamad_cache_row_is_sane(&self.cache, i, LLAMAD_CACHE_READY, &row) or row.id != <uint64_t>id:
+            llamad_cache_unpin(&self.cache, i)
+            return None
+        try:
+            pages = mmap.mmap(self.fd, row.n_bytes, mmap.MAP_SHARED, mmap.PROT_READ, offset=row.at)
+        except OSError:
+            llamad_cache_unpin(&self.cache, i)
+            return None
+        self._pins[id] = i
+        return memoryview(pages)
+
+    def unpin(self, id: int) -> None:
+        llamad_cache_unpin(&self.cache, self._pins.pop(id))
+
+    def shrink(self, n_bytes: int) -> None:
+        """Drop the longest unused entries until at most n_bytes are left, and what an engine left behind. Only while no
+        engine runs. It may take tens of milliseconds for each gigabyte."""
+        cdef uint64_t n = n_bytes
+        with nogil:
+            llamad_cache_shrink(&self.cache, n)
+
+
+def checksum(const uint8_t[::1] data) -> int:
+    """Return the checksum of an entry with these bytes."""
+    cdef size_t n = <size_t>data.shape[0]
+    cdef const uint8_t *first = &data[0] if n else NULL
+    cdef uint64_t result
+    with nogil:
+        result = llamad_cache_checksum(first, n)
+    return result
+
+
+# --- for compiled code ------------------------------------------------------------------------------------------
+
+cdef int memory_open(llamad_cache *cache, int fd) noexcept nogil:
+    return llamad_cache_open(cache, fd)
+
+
+cdef void memory_close(llamad_cache *cache) noexcept nogil:
+    llamad_cache_close(cache)
+
+
+cdef uint64_t memory_checksum(const uint8_t *data, size_t n) noexcept nogil:
+    return llamad_cache_checksum(data, n)
+
+
+cdef uint64_t memory_prefix(uint64_t hash, int32_t token) noexcept nogil:
+    return llamad_cache_prefix(hash, token)
+
+
+cdef int32_t memory_adopt(llamad_cache *cache, const uint8_t *fingerprint) noexcept nogil:
+    return llamad_cache_adopt(cache, fingerprint)
+
+
+cdef int32_t memory_take(llamad_cache *cache, size_t n, int32_t old) noexcept nogil:
+    return llamad_cache_take(cache, n, old)
+
+
+cdef int32_t memory_reserve(llamad_cache *cache, size_t n) noexcept nogil:
+    return llamad_cache_reserve(cache, n)
+
+
+cdef int memory_populate(llamad_cache *cache, int32_t row, size_t n) noexcept nogil:
+    return llamad_cache_populate(cache, row, n)
+
+
+cdef void memory_publish(llamad_cache *cache, int32_t row) noexcept nogil:
+    llamad_cache_publish(cache, row)
+
+
+cdef void memory_drop(llamad_cache *cache, int32_t row) noexcept nogil:
+    llamad_cache_drop(cache, row)
+
+
+cdef void memory_sweep(llamad_cache *cache) noexcept nogil:
+    llamad_cache_sweep(cache)
+
+
+cdef void memory_use(llamad_cache *cache, int32_t row) noexcept nogil:
+    llamad_cache_use(cache, row)
+
+
+cdef int memory_sign(llamad_cache *cache) noexcept nogil:
+    return llamad_cache_sign(cache)

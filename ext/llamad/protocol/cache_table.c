@@ -1,0 +1,341 @@
+// The table of a cache memory: which entries there are, and who may read or drop them. cache_memory.h says who may call
+// what.
+#define _GNU_SOURCE
+#include "cache_memory.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "../base/system.h"
+#include "cache_pages.h"
+
+#define MAGIC UINT64_C(0x31656863616d616c)
+#define HEAD_BYTES ((uint64_t) 4096)
+#define TABLE_BYTES (HEAD_BYTES + LLAMAD_CACHE_ROWS * sizeof(llamad_cache_row))
+#define DATA_AT ((uint64_t) 2 << 20)
+#define FILE_BYTES ((uint64_t) 1 << 60)
+#define PLACE ((uint64_t) 65536) // offsets are multiples of the page size of any machine
+
+_Static_assert(sizeof(llamad_cache_row) == 128, "rows must not share lines of the processor's cache");
+_Static_assert(sizeof(llamad_cache_head) <= HEAD_BYTES && TABLE_BYTES <= DATA_AT, "the table must fit");
+
+static uint32_t state_of(const llamad_cache_row *row) { return __atomic_load_n(&row->state, __ATOMIC_SEQ_CST); }
+static void set_state(llamad_cache_row *row, uint32_t state) { __atomic_store_n(&row->state, state, __ATOMIC_SEQ_CST); }
+static int has_readers(const llamad_cache_row *row) { return __atomic_load_n(&row->n_readers, __ATOMIC_SEQ_CST) > 0; }
+
+// --- the file -------------------------------------------------------------------------------------------------------
+
+int llamad_cache_create(void) {
+    const int fd = memfd_create("llamad-cache", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    llamad_cache_head head = {
+        .magic = MAGIC, .version = LLAMAD_CACHE_VERSION, .n_rows = LLAMAD_CACHE_ROWS, .next_at = DATA_AT};
+    if (fd < 0) return -1;
+    // The file is sealed: an engine has its descriptor, and if it truncated the file, SIGBUS would end the front.
+    if (ftruncate(fd, (off_t) FILE_BYTES) != 0 ||
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0 ||
+        pwrite(fd, &head, sizeof head, 0) != (ssize_t) sizeof head) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+int llamad_cache_open(llamad_cache *cache, int fd) {
+    struct stat about;
+    void *table;
+    memset(cache, 0, sizeof *cache);
+    cache->fd = fd;
+    if (fstat(fd, &about) != 0 || (uint64_t) about.st_size != FILE_BYTES) return -1;
+    table = mmap(NULL, TABLE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (table == MAP_FAILED) return -1;
+    cache->head = (llamad_cache_head *) table;
+    cache->rows = (llamad_cache_row *) ((uint8_t *) table + HEAD_BYTES);
+    cache->places = (llamad_cache_place *) calloc(LLAMAD_CACHE_ROWS, sizeof *cache->places);
+    if (cache->places && cache->head->magic == MAGIC && cache->head->version == LLAMAD_CACHE_VERSION &&
+        cache->head->n_rows == LLAMAD_CACHE_ROWS) {
+        return 0;
+    }
+    llamad_cache_close(cache);
+    return -1;
+}
+
+void llamad_cache_close(llamad_cache *cache) {
+    int32_t i;
+    for (i = 0; cache->places && i < LLAMAD_CACHE_ROWS; i++) {
+        if (cache->places[i].data) munmap(cache->places[i].data, cache->places[i].span);
+    }
+    free(cache->places);
+    if (cache->head) munmap(cache->head, TABLE_BYTES);
+    cache->places = NULL;
+    cache->head = NULL;
+    cache->rows = NULL;
+}
+
+uint64_t llamad_cache_resident(const llamad_cache *cache) {
+    struct stat about;
+    return fstat(cache->fd, &about) == 0 ? (uint64_t) about.st_blocks * 512 : 0;
+}
+
+// --- rows -----------------------------------------------------------------------------------------------------------
+
+int llamad_cache_row_is_sane(const llamad_cache *cache, int32_t i, uint32_t state, llamad_cache_row *row) {
+    if (state_of(&cache->rows[i]) != state) return 0;
+    copy_once(row, &cache->rows[i], sizeof *row);
+    return row->at >= DATA_AT && row->at < FILE_BYTES && row->at % PLACE == 0 && row->span <= FILE_BYTES - row->at &&
+           row->capacity <= row->span && row->n_bytes > 0 && row->n_bytes <= row->capacity && row->n_tokens > 0 &&
+           (row->kind == LLAMAD_CACHE_STATE || row->kind == LLAMAD_CACHE_CHECKPOINT) &&
+           (row->kind != LLAMAD_CACHE_STATE || row->n_bytes > 8 + (uint64_t) row->n_tokens * 4);
+}
+
+int32_t llamad_cache_pin(llamad_cache *cache, uint64_t id) {
+    llamad_cache_row copy;
+    int32_t i;
+    for (i = 0; i < LLAMAD_CACHE_ROWS; i++) {
+        llamad_cache_row *row = &cache->rows[i];
+        if (state_of(row) != LLAMAD_CACHE_READY || row->id != id) continue;
+        // First the pin, then a second look: whoever drops it changes the state first, and then looks for readers.
+        __atomic_fetch_add(&row->n_readers, 1, __ATOMIC_SEQ_CST);
+        if (llamad_cache_row_is_sane(cache, i, LLAMAD_CACHE_READY, &copy) && copy.id == id) return i;
+        llamad_cache_unpin(cache, i);
+    }
+    return -1;
+}
+
+void llamad_cache_unpin(llamad_cache *cache, int32_t row) {
+    __atomic_fetch_sub(&cache->rows[row].n_readers, 1, __ATOMIC_SEQ_CST);
+}
+
+static void free_row(llamad_cache *cache, int32_t i) {
+    llamad_cache_row *row = &cache->rows[i];
+    llamad_cache_place *place = &cache->places[i];
+    llamad_pages_drop(cache->fd, place->data, place->span, row->at, row->capacity);
+    memset(place, 0, sizeof *place);
+    row->id = 0;
+    row->n_bytes = row->capacity = 0;
+    set_state(row, LLAMAD_CACHE_FREE);
+}
+
+void llamad_cache_drop(llamad_cache *cache, int32_t row) {
+    set_state(&cache->rows[row], LLAMAD_CACHE_LEAVING);
+    if (has_readers(&cache->rows[row])) {
+        cache->n_leaving += 1;
+    } else {
+        free_row(cache, row);
+    }
+}
+
+void llamad_cache_sweep(llamad_cache *cache) {
+    int32_t i;
+    for (i = 0; cache->n_leaving && i < LLAMAD_CACHE_ROWS; i++) {
+        if (state_of(&cache->rows[i]) == LLAMAD_CACHE_LEAVING && !has_readers(&cache->rows[i])) {
+            free_row(cache, i);
+            cache->n_leaving -= 1;
+        }
+    }
+}
+
+void llamad_cache_use(llamad_cache *cache, int32_t row) {
+    const uint64_t now = (uint64_t) now_us(), next = cache->head->last_used + 1;
+    cache->head->last_used = now > next ? now : next;
+    cache->rows[row].used = cache->head->last_used;
+}
+
+// --- taking and giving ----------------------------------------------------------------------------------------------
+
+// Makes the row, which nobody else has, a new one with the same range.
+static void renew(llamad_cache *cache, int32_t i) {
+    llamad_cache_row *row = &cache->rows[i];
+    cache->head->last_id += 1;
+    row->id = cache->head->last_id;
+    row->n_bytes = row->checksum = row->prefix = row->session = 0;
+    cache->places[i].trust = LLAMAD_CACHE_TRUSTED;
+    llamad_cache_use(cache, i);
+}
+
+int32_t llamad_cache_reserve(llamad_cache *cache, size_t n) {
+    llamad_cache_place place = {0};
+    llamad_cache_row *row;
+    int32_t i = 0;
+    if (n > FILE_BYTES / 4) return -1;
+    llamad_cache_sweep(cache);
+    // A row that somebody is about to pin by an old number is not taken.
+    while (i < LLAMAD_CACHE_ROWS && (state_of(&cache->rows[i]) != LLAMAD_CACHE_FREE || has_readers(&cache->rows[i])))
+        i++;
+    if (i == LLAMAD_CACHE_ROWS) return -1;
+    row = &cache->rows[i];
+    // The range is twice as long as it must be, so that the state of a conversation can grow in its place.
+    place.span = (2 * (uint64_t) n + PLACE - 1) / PLACE * PLACE;
+    if (cache->head->next_at > FILE_BYTES - place.span) return -1;
+    place.data = llamad_pages_map(cache->fd, cache->head->next_at, place.span);
+    if (!place.data) return -1;
+    row->at = cache->head->next_at;
+    row->span = place.span;
+    row->capacity = 0;
+    cache->head->next_at += place.span;
+    cache->places[i] = place;
+    set_state(row, LLAMAD_CACHE_OWN);
+    renew(cache, i);
+    return i;
+}
+
+int llamad_cache_populate(llamad_cache *cache, int32_t i, size_t n) {
+    llamad_cache_row *row = &cache->rows[i];
+    const uint64_t capacity = llamad_pages_round(n);
+    if (capacity <= row->capacity) return 0;
+    if (llamad_pages_fill(cache->fd, cache->places[i].data + row->capacity, row->at + row->capacity,
+                          capacity - row->capacity) != 0) {
+        return -1;
+    }
+    row->capacity = capacity;
+    return 0;
+}
+
+int32_t llamad_cache_take(llamad_cache *cache, size_t n, int32_t old) {
+    int32_t i = -1;
+    if (old >= 0) {
+        set_state(&cache->rows[old], LLAMAD_CACHE_LEAVING);
+        if (has_readers(&cache->rows[old])) {
+            cache->n_leaving += 1;
+        } else if (n > cache->places[old].span) {
+            free_row(cache, old);
+        } else {
+            i = old;
+            set_state(&cache->rows[i], LLAMAD_CACHE_OWN);
+            renew(cache, i);
+        }
+    }
+    if (i < 0) i = llamad_cache_reserve(cache, n);
+    if (i >= 0 && llamad_cache_populate(cache, i, n) != 0) {
+        free_row(cache, i);
+        i = -1;
+    }
+    return i;
+}
+
+static void tell(llamad_cache *cache) {
+    __atomic_fetch_add(&cache->news, 1, __ATOMIC_SEQ_CST);
+    if (load_int(&cache->is_tended)) futex_wake_all(&cache->news);
+}
+
+void llamad_cache_publish(llamad_cache *cache, int32_t row) {
+    set_state(&cache->rows[row], LLAMAD_CACHE_WRITTEN);
+    tell(cache);
+}
+
+int llamad_cache_sign(llamad_cache *cache) {
+    int32_t i;
+    for (i = 0; i < LLAMAD_CACHE_ROWS; i++) {
+        llamad_cache_row *row = &cache->rows[i];
+        uint32_t state = LLAMAD_CACHE_WRITTEN;
+        if (state_of(row) != state) continue;
+        __atomic_fetch_add(&row->n_readers, 1, __ATOMIC_SEQ_CST);
+        if (state_of(row) == state) {
+            row->checksum = llamad_cache_checksum(cache->places[i].data, row->n_bytes);
+            __atomic_compare_exchange_n(&row->state, &state, LLAMAD_CACHE_READY, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+        }
+        llamad_cache_unpin(cache, i);
+        return 1;
+    }
+    return 0;
+}
+
+// --- from one engine to the next --------------------------------------------------------------------------------------
+
+static int by_place(const void *a, const void *b) {
+    const llamad_cache_row *x = *(llamad_cache_row *const *) a, *y = *(llamad_cache_row *const *) b;
+    return x->at < y->at ? -1 : x->at > y->at;
+}
+
+// Frees every row that is not READY or cannot be as it says, and every page that no other row has. Nobody else may write
+// to the memory; an entry that somebody reads keeps its pages. Returns how many READY rows are left.
+static int32_t clean(llamad_cache *cache) {
+    llamad_cache_row **kept = (llamad_cache_row **) malloc(LLAMAD_CACHE_ROWS * sizeof *kept);
+    llamad_cache_row copy;
+    uint64_t end = DATA_AT, top = DATA_AT;
+    int32_t i, n = 0, n_left = 0;
+    if (!kept) return 0;
+    cache->n_leaving = 0;
+    for (i = 0; i < LLAMAD_CACHE_ROWS; i++) {
+        llamad_cache_row *row = &cache->rows[i];
+        if (llamad_cache_row_is_sane(cache, i, LLAMAD_CACHE_READY, &copy)) {
+            kept[n++] = row;
+        } else if (llamad_cache_row_is_sane(cache, i, LLAMAD_CACHE_LEAVING, &copy) && has_readers(row)) {
+            cache->n_leaving += 1;
+            kept[n++] = row;
+        } else {
+            set_state(row, LLAMAD_CACHE_FREE);
+        }
+    }
+    qsort(kept, (size_t) n, sizeof *kept, by_place);
+    for (i = 0; i < n; i++) {
+        llamad_cache_row *row = kept[i];
+        if (row->at < top) { // it overlaps the one before
+            set_state(row, LLAMAD_CACHE_FREE);
+            continue;
+        }
+        llamad_pages_punch(cache->fd, end, row->at - end);
+        end = row->at + row->capacity;
+        top = row->at + row->span;
+        if (row->id > cache->head->last_id) cache->head->last_id = row->id;
+        if (row->used > cache->head->last_used) cache->head->last_used = row->used;
+        n_left += state_of(row) == LLAMAD_CACHE_READY;
+    }
+    free(kept);
+    llamad_pages_punch(cache->fd, end, FILE_BYTES - end);
+    if (cache->head->next_at < top || cache->head->next_at > FILE_BYTES || cache->head->next_at % PLACE) {
+        cache->head->next_at = top;
+    }
+    return n_left;
+}
+
+static void drop_all(llamad_cache *cache) {
+    int32_t i;
+    for (i = 0; i < LLAMAD_CACHE_ROWS; i++) {
+        if (state_of(&cache->rows[i]) == LLAMAD_CACHE_READY) set_state(&cache->rows[i], LLAMAD_CACHE_LEAVING);
+    }
+}
+
+int32_t llamad_cache_adopt(llamad_cache *cache, const uint8_t *fingerprint) {
+    int32_t i, n;
+    if (memcmp(cache->head->fingerprint, fingerprint, LLAMAD_CACHE_FINGERPRINT) != 0) drop_all(cache);
+    n = clean(cache);
+    memcpy(cache->head->fingerprint, fingerprint, LLAMAD_CACHE_FINGERPRINT);
+    for (i = 0; i < LLAMAD_CACHE_ROWS; i++) {
+        llamad_cache_row *row = &cache->rows[i];
+        llamad_cache_place *place = &cache->places[i];
+        if (state_of(row) != LLAMAD_CACHE_READY) continue;
+        place->data = llamad_pages_map(cache->fd, row->at, row->span);
+        place->span = row->span;
+        place->trust = LLAMAD_CACHE_UNCHECKED;
+        if (!place->data) {
+            free_row(cache, i);
+            n--;
+        }
+    }
+    return n;
+}
+
+void llamad_cache_shrink(llamad_cache *cache, uint64_t n_bytes) {
+    int32_t i, oldest;
+    (void) clean(cache);
+    while (llamad_cache_resident(cache) > n_bytes + DATA_AT) {
+        oldest = -1;
+        for (i = 0; i < LLAMAD_CACHE_ROWS; i++) {
+            const llamad_cache_row *row = &cache->rows[i];
+            if (state_of(row) != LLAMAD_CACHE_READY || has_readers(row)) continue;
+            if (oldest < 0 || row->used < cache->rows[oldest].used) oldest = i;
+        }
+        if (oldest < 0) return;
+        set_state(&cache->rows[oldest], LLAMAD_CACHE_LEAVING);
+        if (has_readers(&cache->rows[oldest])) continue; // it was pinned just now; the next cleaning frees it
+        llamad_pages_punch(cache->fd, cache->rows[oldest].at, cache->rows[oldest].capacity);
+        set_state(&cache->rows[oldest], LLAMAD_CACHE_FREE);
+    }
+}

@@ -1,0 +1,26 @@
+from typing import NamedTuple
+
+from typing_extensions import Buffer
+
+class EntryInfo(NamedTuple):
+    id: int
+    n_tokens: int
+    n_bytes: int
+    owner: int
+    adapters: tuple[int, int, int]  # set, base, n_base: as Action.adapters and Acted.adapters
+    session: int
+    used: int
+    checksum: int
+
+class CacheMemory:
+    fd: int
+    limit: int
+    n_bytes: int
+    fingerprint: bytes
+    def __init__(self, fd: int = -1) -> None: ...
+    def entries(self) -> list[EntryInfo]: ...
+    def pin(self, id: int) -> memoryview | None: ...
+    def unpin(self, id: int) -> None: ...
+    def shrink(self, n_bytes: int) -> None: ...
+
+def checksum(data: Buffer) -> int: ...
