@@ -23,6 +23,7 @@ from llamad.engine.fit.bound import MIB, surely_fits
 from llamad.engine.fit.measure import draft_usage, loaded_usage
 from llamad.engine.loading import adapters, memory
 from llamad.engine.loading.draft import LoadedDraft, load_draft, vet_draft
+from llamad.engine.loading.fingerprint import fingerprint
 from llamad.engine.loading.memory import cache_ram_bytes, checkpoint_bytes
 from llamad.engine.loading.model import LoadedModel, load
 from llamad.engine.loading.opening import Loading, vet
@@ -30,8 +31,10 @@ from llamad.engine.loading.thread_pools import restored
 from llamad.engine.loading.threads import compute_threads, sampler_threads
 from llamad.grammar.grammar import Grammar, GrammarError, Pieces
 from llamad.protocol import control_messages as messages
+from llamad.protocol.cache_memory import CacheMemory
 from llamad.protocol.channel import Descriptors
 from llamad.protocol.errors import FileRefused, LoadError
+from llamad.ses1.ses1 import Layout, StateError
 
 if TYPE_CHECKING:
     from llamad.engine.fit.planned import Plan
@@ -66,8 +69,10 @@ class Instance:
         on_planned: Callable[[messages.Planned], None] = lambda _: None,
         kept: bytes = b"",
         budget: messages.Budget | None = None,
+        cache_memory: CacheMemory | None = None,
     ) -> None:
         self._descriptors = descriptors
+        self._cache_memory = cache_memory or CacheMemory()
         n_threads = compute_threads(settings.n_threads)
         vet(settings, loading)
         vet_draft(settings)
@@ -141,13 +146,37 @@ class Instance:
                 code = core.warm_up(token)
                 if code != 0:
                     raise LoadError(f"the model was loaded but cannot decode (llama.cpp returned {code})")
-            if self._settings.wants_states or self.loaded.has_device:
+            if self._settings.wants_states or self.loaded.has_device or cache_ram_bytes(self._settings):
                 states = core.probe(token)
+            self._adopt(core, states)
             if self.loaded.can_copy(self._settings, states):
                 core.allow_copies(states[0], max(self._settings.fit_target) * MIB)
         elif self._settings.model_draft is not None:
             log.warning("nothing is drafted: this model does not generate text")
         return messages.Ready(states, self.loaded.n_swa, spec_types, self._measured())
+
+    def _adopt(self, core: Core, states: list[bytes]) -> None:
+        """Take over the prompts that the model's last engine has left, if they fit this one."""
+        try:
+            layout = Layout(states[0], states[1], self.loaded.n_swa) if states else None
+        except StateError:
+            layout = None
+        n_prompts = core.adopt(layout, fingerprint(self._settings, self.loaded.n_ctx_slot))
+        if n_prompts:
+            log.info("the prompts of the last engine are kept: %d", n_prompts)
+
+    def tend_cache(self) -> None:
+        """Compute checksums of saved prompts, and check those of the last engine, until the core ends. Runs in a thread
+        of its own."""
+        assert self.core is not None
+        core, n_known = self.core, 0
+        while (n_bad := core.tend()) >= 0:
+            log.warning(
+                "%d saved prompts of the last engine were damaged and are computed again; if that repeats, check the"
+                " machine's memory",
+                n_bad - n_known,
+            )
+            n_known = n_bad
 
     def compile(self, request: messages.Compile) -> messages.Compiled | messages.Refused:
         """Compile a grammar; any thread. It may take long."""
@@ -249,6 +278,7 @@ class Instance:
             cache_idle=settings.cache_idle_slots,
             n_row=loaded.n_row if settings.mmproj is not None else 0,
             n_text_max=max(loaded.info.n_ctx_train, loaded.n_ctx_slot),
+            memory=self._cache_memory,
         )
 
     def _draft(self, core: Core) -> str:

@@ -32,6 +32,7 @@ from llamad.engine.loading.opening import Loading
 from llamad.engine.loading.thread_pools import bind_caller
 from llamad.flags import engine_settings
 from llamad.protocol import blobs, process
+from llamad.protocol.cache_memory import CacheMemory
 from llamad.protocol import control_messages as messages
 from llamad.protocol.channel import Descriptors
 from llamad.protocol.errors import FileRefused, LoadError, MemoryShort
@@ -78,6 +79,7 @@ class Server:
         self._compiling = ThreadPoolExecutor(N_COMPILING, thread_name_prefix="llamad-compile")
         self._opening = ThreadPoolExecutor(1, thread_name_prefix="llamad-adapters")
         self.arena = -1  # the descriptor of the file with the front's blobs
+        self.cache_memory: CacheMemory | None = None  # the prompts of the model's last engine
         self.instance: Instance | None = None
         self.embedder: Embedder | None = None
         self.run: queue.SimpleQueue[messages.Run] = queue.SimpleQueue()
@@ -93,10 +95,10 @@ class Server:
                 end(0)  # the front is gone
 
     def receive_start(self) -> messages.Start:
-        """Return the first message, which comes with the descriptor of the arena. If the front is gone, the process
-        ends."""
+        """Return the first message, which comes with the descriptors of the arena and of the cache memory. If the front
+        is gone, the process ends."""
         try:
-            data, descriptors, _, _ = socket.recv_fds(self._control, READ_BYTES, 1, socket.MSG_CMSG_CLOEXEC)
+            data, descriptors, _, _ = socket.recv_fds(self._control, READ_BYTES, 2, socket.MSG_CMSG_CLOEXEC)
         except OSError:
             data, descriptors = b"", []
         if not data:
@@ -105,7 +107,8 @@ class Server:
         self._messages = [messages.decode_front(one) for one in messages.unpack(self._buffer)]
         start = self.receive()
         assert isinstance(start, messages.Start)
-        (self.arena,) = descriptors
+        self.arena, cache_memory = descriptors
+        self.cache_memory = CacheMemory(cache_memory)
         return start
 
     def receive(self) -> messages.FromFront:
@@ -237,7 +240,9 @@ def _load(server: Server, settings: ModelSettings, start: messages.Start) -> Ins
             server.may_proceed.wait()  # the front may also end this process
 
     try:
-        return Instance(settings, descriptors, loading, tell, start.kept, start.budget)
+        return Instance(
+            settings, descriptors, loading, tell, start.kept, start.budget, server.cache_memory
+        )
     finally:
         is_loaded.set()
 
@@ -274,11 +279,15 @@ def _serve(server: Server, settings: ModelSettings, start: messages.Start) -> in
         bind_caller(pools.decode if pools else None)
         outcome.append(core.run())
 
+    tending = threading.Thread(target=instance.tend_cache, name="llamad-cache", daemon=True)
+    tending.start()
     thread = threading.Thread(target=run, name="llamad-engine", daemon=True)
     thread.start()
     Trimmer(lambda: core.n_idle() == settings.n_parallel).start()
     server.send(ready)
     thread.join()
+    core.end_tending()
+    tending.join()
     instance.save()
     if outcome == [True]:
         return 0

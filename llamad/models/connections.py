@@ -22,6 +22,7 @@ from llamad.models.adapter_loading import AdapterLoading
 from llamad.models.model_user import ModelUser
 from llamad.models.projector import make_reader
 from llamad.protocol.blobs import Arena
+from llamad.protocol.cache_memory import CacheMemory
 from llamad.protocol.channel import Descriptors, Link
 from llamad.protocol.control_messages import Loaded, Ready
 from llamad.protocol.errors import Stopped
@@ -46,11 +47,15 @@ def states_layout(settings: ModelSettings, ready: Ready) -> tuple[Layout | None,
 
 class Connections:
     """`model`, `engine` (if the model generates) and `embedder` (if the flags enable it) are set when the first engine
-    connects, and stay. Each engine maps the blobs of `arena`. Raises OSError if the step trace cannot be opened."""
+    connects, and stay. Each engine maps the blobs of `arena`, and keeps prompts in `cache_memory` for the next. Raises
+    OSError if the step trace cannot be opened."""
 
-    def __init__(self, settings: ModelSettings, arena: Arena) -> None:
+    def __init__(
+        self, settings: ModelSettings, arena: Arena, cache_memory: CacheMemory | None = None
+    ) -> None:
         self.settings = settings
         self.arena = arena
+        self.cache_memory = cache_memory or CacheMemory()
         self.label = ""  # the model's name in log lines, if there are several models
         self.users: list[ModelUser] = []  # those that serve requests with this model
         # A number for each API key seen so far, by its name. The engine keeps the keys' prefixes apart by it, so all

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import llamad
 from llamad.protocol import process
 from llamad.protocol.blobs import Arena
+from llamad.protocol.cache_memory import CacheMemory
 from llamad.protocol.channel import Descriptors
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class EngineProcess:
     def __init__(self) -> None:
         # Its engine can map the blobs of this arena, which outlives it. Set by begin().
         self.arena: Arena | None = None
+        self.cache_memory: CacheMemory | None = None  # likewise, with the prompts of the model
         self._socket, theirs = socket.socketpair()
         opened = [self._socket.detach(), theirs.detach()]
         try:
@@ -90,19 +92,23 @@ class EngineProcess:
         kept: bytes = b"",
         arena: Arena | None = None,
         budget: Budget | None = None,
+        cache_memory: CacheMemory | None = None,
     ) -> None:
         """Let the engine load the model while this process imports its other modules. `kept` is from the last engine's
-        Planned message. The engine can map the blobs of `arena`, or of a new one. With a budget it opens no weights
-        before the message Proceed. Raises OSError if there is no shared memory for a new arena."""
+        Planned message. The engine can map the blobs of `arena`, or of a new one, and finds the prompts of the last
+        engine in `cache_memory`. With a budget it opens no weights before the message Proceed. Raises OSError if there
+        is no shared memory for new ones."""
         from llamad.flags import engine_settings
         from llamad.protocol.control_messages import Start, packed
 
         self.has_begun = True
         self.arena = arena or Arena()
+        self.cache_memory = cache_memory or CacheMemory()
         is_verbose = logging.getLogger().isEnabledFor(logging.DEBUG)
         message = packed(Start(engine_settings.pack(settings), is_verbose, kept, budget))
         try:
-            n_sent = socket.send_fds(self._socket, [message], [self.arena.fd])
+            descriptors = [self.arena.fd, self.cache_memory.fd]
+            n_sent = socket.send_fds(self._socket, [message], descriptors)
             self._socket.sendall(message[n_sent:])
         except OSError:
             pass  # the engine has ended; the future of attach() will have the reason

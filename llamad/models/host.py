@@ -57,7 +57,8 @@ class Host(Connections):
     and what prepare() made of it stay meanwhile."""
 
     def __init__(self, settings: ModelSettings, process: EngineProcess | None = None) -> None:
-        super().__init__(settings, (process.arena if process is not None else None) or Arena())
+        begun = (process.arena, process.cache_memory) if process is not None else (None, None)
+        super().__init__(settings, begun[0] or Arena(), begun[1])
         if settings.model_url is not None:  # the model's name until its file is there
             name = settings.model_url.partition("?")[0].rpartition("/")[2]
             self.settings = msgspec.structs.replace(settings, model=name)
@@ -321,7 +322,7 @@ class Host(Connections):
         process.prefix = self.prefix
         if not process.has_begun:
             budget = self.budget() if self.budget is not None else None
-            process.begin(self.settings, self._kept, self.arena, budget)
+            process.begin(self.settings, self._kept, self.arena, budget, self.cache_memory)
         self._inbox = asyncio.Queue()
         self._shown, self._load_failed, self.is_memory = -1, "", False
         self.need, self.measured = {}, {}
@@ -415,6 +416,11 @@ class Host(Connections):
         told again."""
         if self._process is not None and self._process.control is not None:
             self._process.control.send(Share(n_threads, n_threads_batch, cache_ram_bytes))
+
+    @property
+    def has_engine(self) -> bool:
+        """Whether there is an engine process, which owns the entries of the cache memory then."""
+        return self._process is not None
 
     def _on_message(self, message: FromEngine) -> None:
         self._t_heard = time.monotonic()

@@ -54,6 +54,10 @@ static inline int32_t fetch_add_int(int32_t *p, int32_t v) { return __atomic_fet
 static inline int64_t load_time(const int64_t *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
 static inline void store_time(int64_t *p, int64_t v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
 static inline int32_t take_int(int32_t *p) { return __atomic_exchange_n(p, 0, __ATOMIC_ACQ_REL); }
+/* Makes *p `to` if it is `from`, and returns whether it was. */
+static inline int swap_int(int32_t *p, int32_t from, int32_t to) {
+    return __atomic_compare_exchange_n(p, &from, to, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+}
 static inline int64_t take_time(int64_t *p) { return __atomic_exchange_n(p, 0, __ATOMIC_ACQ_REL); }
 
 static inline int64_t now_us(void) {

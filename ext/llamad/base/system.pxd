@@ -12,6 +12,7 @@ cdef extern from "llamad/base/system.h" nogil:
     int64_t load_time(const int64_t *p) noexcept
     void store_time(int64_t *p, int64_t v) noexcept
     int32_t take_int(int32_t *p) noexcept
+    int swap_int(int32_t *p, int32_t old, int32_t new) noexcept
     int64_t take_time(int64_t *p) noexcept
     int64_t now_us() noexcept
     int wake_open() noexcept

@@ -1,6 +1,6 @@
 # Owns: the engine's memory, allocated before the engine thread starts. The engine thread calls run(), which releases
 # the GIL at once; the thread that made the core calls everything else, before or after.
-from libc.stdint cimport int32_t, int64_t, uint8_t, uintptr_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
 
@@ -9,7 +9,10 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from llamad.engine.drafts.draft_model cimport DraftModel
 from llamad.engine.drafts.drafts cimport Drafter, drafts_free, drafts_init
 from llamad.engine.kv.device_copies cimport copies_init
+from llamad.engine.kv.adoption cimport adoption_run
+from llamad.engine.kv.cache_types cimport SPARE_READY, SPARE_WANTED
 from llamad.engine.kv.host_cache cimport cache_free, cache_init
+from llamad.engine.kv.trust cimport trust_next
 from llamad.engine.threads.grammar_pool cimport grammar_pool_start, grammar_pool_stop
 from llamad.engine.threads.logits_arrival cimport arrival_free, arrival_init
 from llamad.engine.scheduler.batch cimport batch_free, batch_init
@@ -21,7 +24,11 @@ from llamad.engine.kv.slots cimport (
 from llamad.engine.loop cimport engine_run
 from llamad.engine.shares cimport shares_set
 from llamad.engine.state.engine_state cimport State
-from llamad.base.system cimport now_us
+from llamad.base.system cimport fetch_add_int, futex_wait, futex_wake_all, load_int, now_us, store_int, wake_send
+from llamad.protocol.cache_memory cimport (
+    LLAMAD_CACHE_FINGERPRINT, CacheMemory, llamad_cache, memory_populate, memory_sign,
+)
+from llamad.ses1.ses1 cimport Layout
 from llamad.protocol.channel cimport Link
 from llamad.tokenizer.vocab cimport Vocab
 from llamad.engine.threads.sampler_pool cimport AWAITED_MAX, sampler_pool_count, sampler_pool_start, sampler_pool_stop
@@ -36,6 +43,10 @@ cdef class Core:
     cdef Link own_link  # the engine's side of the channel
     cdef Drafter drafter  # None: there is none
     cdef DraftModel model
+    cdef CacheMemory memory
+    cdef Layout layout  # of states, if they can be adopted
+    cdef int32_t is_ending  # atomic
+    cdef int32_t n_bad  # damaged entries that tend() has reported
     cdef readonly object descriptors  # from these the front opens its Link
 
     def __cinit__(self, vocab: Vocab, ctx: int, *, descriptors: Descriptors | None = None, n_slots: int,
@@ -45,7 +56,7 @@ cdef class Core:
                   grammar_work: int = -1, has_device: bool = False, api_only: bool = False,
                   cache_bytes: int = 0, n_text_max: int = 0, n_checkpoints: int = 0, checkpoint_min_step: int = 0,
                   checkpoint_bytes: int = 0, cache_idle: bool = True, n_row: int = 0,
-                  n_window: int = 0) -> None:
+                  n_window: int = 0, memory: CacheMemory | None = None) -> None:
         cdef State *state = &self.state
         memset(state, 0, sizeof(State))
         if descriptors is None:
@@ -90,7 +101,9 @@ cdef class Core:
             raise MemoryError()
         if arrival_init(&state.arrival, n_slots if has_device and can_share and not api_only else 0, state.n_vocab) < 0:
             raise MemoryError()
-        if cache_init(&state.cache, <size_t>cache_bytes, &state.slots.checkpoints, state.table, state.ctx) < 0:
+        self.memory = CacheMemory() if memory is None else memory
+        if cache_init(&state.cache, <size_t>cache_bytes, &state.slots.checkpoints, state.table, state.ctx,
+                      &self.memory.cache) < 0:
             raise MemoryError()
         state.cache.drops_idle = not cache_idle
         if drafts_init(&state.drafts, n_slots, has_device) < 0:
@@ -118,6 +131,7 @@ cdef class Core:
         cdef State *state = &self.state
         grammar_pool_stop(state.grammar_pool)
         sampler_pool_stop(state.sampler_pool)
+        state.slots.checkpoints.leaves_rows = 1
         slots_free(&state.slots)
         cache_free(&state.cache)
         batch_free(&state.plan)
@@ -184,6 +198,47 @@ cdef class Core:
         if copies_init(&state.cache.copies, state.table, state.ctx, state.slots.n,
                        <const uint8_t *>PyBytes_AS_STRING(smallest), <size_t>len(smallest), margin) < 0:
             raise MemoryError()
+
+    def adopt(self, layout: Layout | None, fingerprint: bytes) -> int:
+        """Take over the prompts that an earlier engine with the same fingerprint has left in the cache memory, if their
+        layout is known. Return how many there are. Call once, before run(); without it, a memory must be empty."""
+        cdef State *state = &self.state
+        cdef const uint8_t *data = <const uint8_t *>PyBytes_AS_STRING(fingerprint)
+        if len(fingerprint) != LLAMAD_CACHE_FINGERPRINT:
+            raise ValueError(f"a fingerprint has {LLAMAD_CACHE_FINGERPRINT} bytes")
+        self.layout = layout
+        state.cache.trust.layout = NULL if layout is None else layout.layout
+        state.cache.trust.n_vocab = <uint32_t>state.n_vocab
+        state.cache.trust.n_ctx = <uint32_t>state.slots.n_ctx
+        state.is_trimming = 1  # they may take more memory than this engine may use
+        return adoption_run(&state.cache, &state.slots, data)
+
+    def tend(self) -> int:
+        """Work on the cache memory beside the engine thread: compute checksums, check what was adopted, allocate pages.
+        Return the number of entries found damaged so far, when there are more; -1 after end_tending(). One thread."""
+        cdef State *state = &self.state
+        cdef llamad_cache *memory = &self.memory.cache
+        cdef int32_t news, n_bad = self.n_bad
+        with nogil:
+            store_int(&memory.is_tended, 1)
+            while not load_int(&self.is_ending) and load_int(&memory.n_bad) == n_bad:
+                news = load_int(&memory.news)
+                if load_int(&state.cache.spare_state) == SPARE_WANTED:
+                    memory_populate(memory, state.cache.spare, state.cache.n_spare)
+                    store_int(&state.cache.spare_state, SPARE_READY)
+                    wake_send(state.channel.command_fd)
+                elif not memory_sign(memory) and not trust_next(&state.cache.trust):
+                    futex_wait(&memory.news, news, -1)
+            if load_int(&self.is_ending):
+                store_int(&memory.is_tended, 0)
+        self.n_bad = load_int(&memory.n_bad)
+        return -1 if load_int(&self.is_ending) else self.n_bad
+
+    def end_tending(self) -> None:
+        """Make tend() return. Any thread."""
+        store_int(&self.is_ending, 1)
+        fetch_add_int(&self.memory.cache.news, 1)
+        futex_wake_all(&self.memory.cache.news)
 
     def run(self) -> bool:
         """Run the engine thread until stop(). Return False if its context is lost and the process should end."""

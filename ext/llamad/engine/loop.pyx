@@ -18,7 +18,7 @@ from llamad.engine.events cimport emit_failed, emit_step, emit_wake, finish_fail
 from llamad.engine.kv.slots cimport Slot, slot_advance
 from llamad.engine.kv.task_queue cimport Task, queue_add, queue_find, task_close, task_has_rows, task_open
 from llamad.engine.media_step cimport media_step_run
-from llamad.engine.prefix.parking cimport parking_save_next, parking_timeout_ms
+from llamad.engine.prefix.parking cimport parking_save_last, parking_save_next, parking_timeout_ms
 from llamad.engine.prefix.prompt_ends cimport prompt_ends_free, prompt_ends_run
 from llamad.engine.publish cimport publish_counts, publish_rest, publish_turn
 from llamad.engine.sample_step cimport (
@@ -346,6 +346,8 @@ cdef void engine_run(State *state) noexcept nogil:
         admission_drop(state, state.queue.first, failure)
     prompt_ends_free(state)
     actions_drop_all(state, RESULT_ENGINE if state.is_lost else RESULT_ABORTED)
+    if not state.is_lost:
+        parking_save_last(state)
     publish_rest(state, now_us())
     state.is_dirty = 1
     _wake(state)

@@ -1,5 +1,6 @@
 # Owns: the actions on slots. Runs on the engine thread, between two steps and before any task is admitted, so that a
 # slot that becomes free goes first to the actions that waited for it. A busy slot is never touched: its action waits.
+# Inserting a state into the prompt cache touches no slot.
 #
 # Nothing here looks into a state: a worker has checked it completely before it is restored (ses1/check.cpp).
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
@@ -12,10 +13,11 @@ from llamad.engine.events cimport emit_action
 from llamad.engine.state.flush cimport flush_pending
 from llamad.engine.prefix.parking cimport parking_return
 from llamad.engine.prefix.sharing cimport prefix_make_room
+from llamad.engine.kv.host_cache cimport cache_insert
 from llamad.engine.kv.slots cimport SLOT_IDLE, Slot, may_use, slot_can_drop, slot_clear, slot_has_rows, slot_shift
 from llamad.base.system cimport now_us
 from llamad.protocol.messages cimport (
-    ACTION_ERASE, ACTION_LOOK, ACTION_RESTORE, ACTION_SAVE, ACTION_SHIFT, RESULT_ABORTED, RESULT_BUSY,
+    ACTION_ERASE, ACTION_INSERT, ACTION_LOOK, ACTION_RESTORE, ACTION_SAVE, ACTION_SHIFT, RESULT_ABORTED, RESULT_BUSY,
     RESULT_CANNOT, RESULT_DONE, RESULT_FAILED, RESULT_NOT_YOURS, RESULT_NO_ROOM, RESULT_OUTSIDE, RESULT_ROWS,
     RESULT_TOO_SMALL, ActionCommand, ActionEvent,
 )
@@ -145,6 +147,10 @@ cdef int32_t _tokens(const Slot *slot, llamad_blob *blob, ActionEvent *event) no
 
 cdef int32_t _act(State *state, Slot *slot, const ActionCommand *command, ActionEvent *event) noexcept nogil:
     cdef llamad_blob *blob = blob_find(command.blob) if command.blob else NULL
+    if command.kind == ACTION_INSERT:
+        if blob == NULL or command.n_bytes > blob.capacity:
+            return RESULT_FAILED
+        return cache_insert(&state.cache, &state.slots, blob.data, command)
     if not may_use(slot, command.owner):
         return RESULT_NOT_YOURS
     if command.kind == ACTION_ERASE:
@@ -170,7 +176,7 @@ cdef void _run(State *state, Slot *slot, const ActionCommand *command) noexcept 
     memset(&event, 0, sizeof(event))
     event.result = _act(state, slot, command, &event)
     event.stall_us = now_us() - t_start
-    if command.kind == ACTION_SAVE or command.kind == ACTION_RESTORE:
+    if command.kind == ACTION_SAVE or command.kind == ACTION_RESTORE or command.kind == ACTION_INSERT:
         state.stats.state_us += event.stall_us
         state.stats.state_us_max = max(state.stats.state_us_max, event.stall_us)
     emit_action(state, command.id, &event)
@@ -178,6 +184,11 @@ cdef void _run(State *state, Slot *slot, const ActionCommand *command) noexcept 
 
 cdef int _is_long(const Action *action) noexcept nogil:
     return action.command.kind == ACTION_SAVE or action.command.kind == ACTION_RESTORE
+
+
+cdef int _needs_idle(const Action *action) noexcept nogil:
+    """Return whether the action waits until its slot is idle."""
+    return action.command.kind != ACTION_LOOK and action.command.kind != ACTION_INSERT
 
 
 cdef int _is_busy(const State *state) noexcept nogil:
@@ -202,12 +213,12 @@ cdef int32_t actions_run(State *state) noexcept nogil:
     while link[0] != NULL:
         action = link[0]
         slot = &state.slots.items[action.command.slot]
-        if action.command.kind != ACTION_LOOK and slot.state == SLOT_IDLE and (
+        if _needs_idle(action) and slot.state == SLOT_IDLE and (
                 slot.is_awaited or (is_sparing and n_long > 0 and _is_long(action))):
             slot.is_awaited = 1
             n_put_off += 1
             link = &action.next
-        elif slot.state == SLOT_IDLE or action.command.kind == ACTION_LOOK:
+        elif slot.state == SLOT_IDLE or not _needs_idle(action):
             n_long += _is_long(action)
             link[0] = action.next
             _run(state, slot, &action.command)

@@ -64,6 +64,7 @@ bool check_ext(Reader &in, const Section &section, const Blob &blob, const uint8
     const int32_t expected = section.ext == Ext::POSITION ? pos : 0;
     if (x != expected || y != expected) return wrong(error, "the cell of position %d is not a text token's", pos);
     int32_t own = -1;
+    if (section.has_tokens && !tokens) return true; // a checkpoint does not have the list
     if (section.has_tokens && static_cast<uint32_t>(pos) < blob.n_tokens)
         std::memcpy(&own, tokens + size_t(pos) * 4, 4);
     if (token != own) return wrong(error, "the cell of position %d names another token than the list", pos);
@@ -161,23 +162,34 @@ bool check_recurrent(Reader &in, const Section &section, Blob &blob, llamad_stat
     return true;
 }
 
-bool check(const llamad_layout &layout, const uint8_t *data, size_t n, uint32_t n_vocab, uint32_t n_ctx, Blob &blob,
-           llamad_state_error *error) {
-    Reader in(data, n);
-    if (!check_tokens(in, blob, n_vocab, n_ctx, error)) return false;
-    blob.kv_at = in.at();
-    if (!in.has(BLOB_HEAD) || in.u32() != BLOB_MAGIC) return wrong(error, "no state of llama.cpp follows its tokens");
-    in.skip(4); // the number of the sequence, which llama.cpp ignores
-    const uint8_t *tokens = data + blob.tokens_at;
+// Checks the sections of a state, or with is_partial those of a checkpoint, and that nothing follows them.
+bool check_sections(Reader &in, const llamad_layout &layout, const uint8_t *tokens, bool is_partial, Blob &blob,
+                    llamad_state_error *error) {
     uint32_t n_window = ALL; // the first section has all cells, the second only those of the window
     for (const Section &section : layout.sections) {
-        const bool is_right = section.is_recurrent ? check_recurrent(in, section, blob, error)
-                                                   : check_kv(in, section, blob, tokens, n_window, error);
+        const bool is_left_out = is_partial && !section.is_recurrent && n_window == ALL;
+        const bool is_right = is_left_out || (section.is_recurrent ? check_recurrent(in, section, blob, error)
+                                                                   : check_kv(in, section, blob, tokens, n_window, error));
         if (!is_right) return false;
         n_window = layout.n_window ? layout.n_window : ALL - 1;
     }
     if (in.left()) return wrong(error, "%zu bytes too many follow it", in.left());
     return true;
+}
+
+bool check_head(Reader &in, llamad_state_error *error) {
+    if (!in.has(BLOB_HEAD) || in.u32() != BLOB_MAGIC) return wrong(error, "no state of llama.cpp follows its tokens");
+    in.skip(4); // the number of the sequence, which llama.cpp ignores
+    return true;
+}
+
+bool check(const llamad_layout &layout, const uint8_t *data, size_t n, uint32_t n_vocab, uint32_t n_ctx, Blob &blob,
+           llamad_state_error *error) {
+    Reader in(data, n);
+    if (!check_tokens(in, blob, n_vocab, n_ctx, error)) return false;
+    blob.kv_at = in.at();
+    if (!check_head(in, error)) return false;
+    return check_sections(in, layout, data + blob.tokens_at, false, blob, error);
 }
 
 size_t rewritten_bytes(const llamad_layout &layout, const Blob &blob, size_t n) {
@@ -213,6 +225,22 @@ int32_t llamad_state_check(const llamad_layout *layout, const uint8_t *data, siz
         *n_tokens = blob.n_tokens;
         *n_bytes = rewritten_bytes(*layout, blob, n);
         return 0;
+    } catch (const std::bad_alloc &) {
+        wrong(error, "memory ran out while it was checked");
+        return LLAMAD_STATE_E_MEMORY;
+    }
+}
+
+int32_t llamad_checkpoint_check(const llamad_layout *layout, const uint8_t *data, size_t n, uint32_t n_tokens,
+                                llamad_state_error *error) {
+    error->reason[0] = 0;
+    try {
+        Reader in(data, n);
+        Blob blob;
+        blob.n_tokens = n_tokens;
+        if (!check_head(in, error) || !check_sections(in, *layout, nullptr, true, blob, error))
+            return LLAMAD_STATE_E_WRONG;
+        return blob.n_stream == 0 || blob.n_stream == layout->n_stream ? 0 : LLAMAD_STATE_E_WRONG;
     } catch (const std::bad_alloc &) {
         wrong(error, "memory ran out while it was checked");
         return LLAMAD_STATE_E_MEMORY;

@@ -11,8 +11,6 @@ from libc.string cimport memcpy
 from llamad.protocol.blobs cimport Arena, Blob
 
 cdef extern from "llamad/ses1/state.h" nogil:
-    ctypedef struct llamad_layout:
-        pass
     ctypedef struct llamad_state_error:
         char reason[256]
     int32_t LLAMAD_STATE_E_MEMORY
@@ -24,6 +22,8 @@ cdef extern from "llamad/ses1/state.h" nogil:
     uint64_t llamad_layout_row_unit(const llamad_layout *layout)
     int32_t llamad_state_check(const llamad_layout *layout, const uint8_t *data, size_t n, uint32_t n_vocab,
                                uint32_t n_ctx, uint32_t *n_tokens, size_t *n_bytes, llamad_state_error *error)
+    int32_t llamad_checkpoint_check(const llamad_layout *layout, const uint8_t *data, size_t n, uint32_t n_tokens,
+                                    llamad_state_error *error)
     int32_t llamad_state_rewrite(const llamad_layout *layout, const uint8_t *data, size_t n, uint8_t *out, size_t n_out)
     int64_t llamad_file_front(const uint8_t *head, size_t n, size_t n_file, uint32_t n_ctx, llamad_state_error *error)
     int64_t llamad_file_ses1_bytes(const uint8_t *front, size_t n, size_t n_file, llamad_state_error *error)
@@ -59,11 +59,24 @@ cdef str _reason(const llamad_state_error *error):
     return (<bytes>error.reason).decode("utf-8", "replace")
 
 
-cdef class Layout:
-    """The layout in which llama.cpp writes the running model's memory, learned from its states of one token and of two.
-    n_window is the number of tokens in its sliding window, 0 without one."""
-    cdef llamad_layout *layout
+cdef int state_is_sound(const llamad_layout *layout, const uint8_t *data, size_t n, uint32_t n_vocab, uint32_t n_ctx,
+                        uint32_t n_tokens) noexcept nogil:
+    """Return whether llama.cpp can read the state as it is, and it has this many tokens. Any thread."""
+    cdef llamad_state_error error
+    cdef uint32_t n_own = 0
+    cdef size_t n_bytes = 0
+    return llamad_state_check(layout, data, n, n_vocab, n_ctx, &n_own, &n_bytes, &error) == 0 and (
+        n_own == n_tokens and n_bytes == n)
 
+
+cdef int checkpoint_is_sound(const llamad_layout *layout, const uint8_t *data, size_t n,
+                             uint32_t n_tokens) noexcept nogil:
+    """Return whether llama.cpp can read the checkpoint that was made after this many tokens. Any thread."""
+    cdef llamad_state_error error
+    return llamad_checkpoint_check(layout, data, n, n_tokens, &error) == 0
+
+
+cdef class Layout:
     def __cinit__(self, one: bytes, two: bytes, n_window: int = 0) -> None:
         cdef llamad_state_error error
         self.layout = llamad_layout_learn(

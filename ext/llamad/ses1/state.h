@@ -42,6 +42,10 @@ uint64_t llamad_layout_row_unit(const llamad_layout *layout);
  * running cache. That differs from n if the blob was saved with another number of slots; then it must be rewritten. */
 int32_t llamad_state_check(const llamad_layout *layout, const uint8_t *data, size_t n, uint32_t n_vocab, uint32_t n_ctx,
                            uint32_t *n_tokens, size_t *n_bytes, llamad_state_error *error);
+/* Returns 0 if llama.cpp can read a checkpoint of a sequence of n_tokens, which is what its flag for partial states
+ * writes: windows and recurrent parts, without the cells of all tokens, and nothing before llama.cpp's own head. */
+int32_t llamad_checkpoint_check(const llamad_layout *layout, const uint8_t *data, size_t n, uint32_t n_tokens,
+                                llamad_state_error *error);
 /* Rewrites a checked blob for the running cache, into n_out bytes at out. */
 int32_t llamad_state_rewrite(const llamad_layout *layout, const uint8_t *data, size_t n, uint8_t *out, size_t n_out);
 

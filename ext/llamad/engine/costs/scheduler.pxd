@@ -111,6 +111,12 @@ cdef enum:
     # chosen, so that a client that answers at once does not wait for a save.
     PARK_IDLE_US = 100000
     PARK_TOKENS_MIN = 512
+    # Where nothing is parked, idle prefixes are saved for the next engine, should this one end. Nobody waits for that, so
+    # it begins later: a client that takes part in a conversation has answered by then. Chosen: well below the 5 s within
+    # which a finished turn should be safe.
+    KEEP_IDLE_US = 1000000
+    # An engine that was asked to end saves idle prefixes for at most this long. The front waits for a second.
+    KEEP_LAST_US = 400000
     # A task is admitted to a unified cache, or resumed in it, only if 1/SPARE_PART stays free, because moving a state
     # costs as much as many tokens. Chosen.
     SPARE_PART = 16

@@ -3,11 +3,14 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from llamad.base.function_table cimport llamad_table
+from llamad.engine.kv.trust cimport Trust
+from llamad.protocol.adapter_span cimport AdapterSpan
 
 ctypedef struct Checkpoint:
     int32_t n_refs           # lists that contain it: a slot's, and those of prompt cache entries
     int32_t n_tokens
     uint64_t number          # larger is later
+    int32_t row              # in the cache memory
     uint8_t *pages
     size_t n_state
     size_t capacity
@@ -20,6 +23,8 @@ ctypedef struct Checkpoints:
     int32_t n_max            # per slot; 0: none are made
     int32_t min_step         # tokens between two in the middle of a prompt
     size_t bytes_max         # of all checkpoints together
+    const Trust *trust       # has the memory in which they lie
+    int32_t leaves_rows      # those that are dropped stay there for the next engine
     double us                # the learned cost of making one
     uint64_t last_number
 
@@ -32,6 +37,14 @@ ctypedef struct Checkpoints:
     int64_t state_us
     int64_t state_us_max
 
+# The sequence of which a checkpoint is made, as it is now.
+ctypedef struct CheckpointOf:
+    int32_t seq
+    const int32_t *tokens
+    int32_t n_tokens
+    AdapterSpan adapters
+    uint64_t owner
+
 cdef int list_init(CheckpointList *list, int32_t n_max) noexcept nogil
 cdef void list_free(Checkpoints *all, CheckpointList *list) noexcept nogil
 cdef void list_cut(Checkpoints *all, CheckpointList *list, int32_t n_tokens) noexcept nogil
@@ -40,7 +53,9 @@ cdef int32_t list_reaches(const CheckpointList *list, int32_t n_tokens) noexcept
 cdef void list_share(Checkpoints *all, CheckpointList *list, const CheckpointList *other) noexcept nogil
 cdef void list_drop(Checkpoints *all, CheckpointList *list, int32_t i) noexcept nogil
 cdef void list_thin(Checkpoints *all, CheckpointList *list) noexcept nogil
-cdef int checkpoint_make(Checkpoints *all, CheckpointList *list, const llamad_table *table, void *ctx, int32_t seq,
-                         int32_t n_tokens, size_t n_state) noexcept nogil
+cdef void list_add(CheckpointList *list, Checkpoint *checkpoint) noexcept nogil
+cdef int checkpoint_make(Checkpoints *all, CheckpointList *list, const llamad_table *table, void *ctx,
+                         const CheckpointOf *of, size_t n_state) noexcept nogil
+cdef Checkpoint *checkpoint_adopt(Checkpoints *all, int32_t row) noexcept nogil
 cdef int checkpoint_restore(Checkpoints *all, const Checkpoint *checkpoint, const llamad_table *table, void *ctx,
                             int32_t seq, int32_t n_pos) noexcept nogil

@@ -3,16 +3,15 @@
 #
 # A checkpoint never changes. It can be used for any sequence whose first n_tokens are those after which it was made, as
 # long as the rest of the memory still holds them. So a slot and a prompt cache entry can share one, and it counts once.
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 
 from llamad.base.system cimport now_us
 from llamad.engine.costs.scheduler cimport RARE_LEARN_RATE
-from llamad.protocol.blobs cimport pages_close, pages_open
-
-cdef enum:
-    PAGE = 4096
-
+from llamad.engine.kv.trust cimport trust_row
+from llamad.protocol.cache_memory cimport (
+    LLAMAD_CACHE_CHECKPOINT, llamad_cache, llamad_cache_row, memory_drop, memory_prefix, memory_publish, memory_take,
+)
 
 cdef int list_init(CheckpointList *list, int32_t n_max) noexcept nogil:
     """Return 0, or -1 if memory ran out."""
@@ -26,8 +25,16 @@ cdef void _let_go(Checkpoints *all, Checkpoint *checkpoint) noexcept nogil:
     if checkpoint.n_refs == 0:
         all.n -= 1
         all.n_bytes -= checkpoint.capacity
-        pages_close(checkpoint.pages, checkpoint.capacity)
+        if not all.leaves_rows:
+            memory_drop(all.trust.memory, checkpoint.row)
         free(checkpoint)
+
+
+cdef void list_add(CheckpointList *list, Checkpoint *checkpoint) noexcept nogil:
+    """Append a checkpoint, which has more tokens than the others. The list must have room."""
+    checkpoint.n_refs += 1
+    list.items[list.n] = checkpoint
+    list.n += 1
 
 
 cdef void list_drop(Checkpoints *all, CheckpointList *list, int32_t i) noexcept nogil:
@@ -94,31 +101,64 @@ cdef void _spent(Checkpoints *all, int64_t t_start, int is_made) noexcept nogil:
         all.us += RARE_LEARN_RATE * (<double>us - all.us) if all.us > 0 else <double>us
 
 
-cdef int checkpoint_make(Checkpoints *all, CheckpointList *list, const llamad_table *table, void *ctx, int32_t seq,
-                         int32_t n_tokens, size_t n_state) noexcept nogil:
-    """Append a checkpoint of the sequence, which holds n_tokens, to the list, which must have room. Return 0, or -1.
-    Nothing may be pending for the sequence."""
-    cdef int64_t t_start = now_us()
+cdef void _describe(llamad_cache *memory, int32_t row, const CheckpointOf *of, size_t n_state) noexcept nogil:
+    """Fill the row, and let the next engine have the checkpoint, too, unless it depends on media."""
+    cdef llamad_cache_row *about = &memory.rows[row]
+    cdef uint64_t prefix = 0
+    cdef int32_t i, has_rows = 0
+    for i in range(of.n_tokens):
+        prefix = memory_prefix(prefix, of.tokens[i])
+        has_rows |= of.tokens[i] < 0
+    about.kind = LLAMAD_CACHE_CHECKPOINT
+    about.n_tokens = of.n_tokens
+    about.n_bytes = n_state
+    about.owner = of.owner
+    about.adapters_base = of.adapters.base
+    about.adapters_set = of.adapters.set
+    about.n_base = of.adapters.n_base
+    about.prefix = prefix
+    if not has_rows:
+        memory_publish(memory, row)
+
+
+cdef Checkpoint *checkpoint_adopt(Checkpoints *all, int32_t row) noexcept nogil:
+    """Return the checkpoint that the row describes, for list_add(); NULL if memory ran out."""
+    cdef const llamad_cache_row *about = &all.trust.memory.rows[row]
     cdef Checkpoint *checkpoint = <Checkpoint *>calloc(1, sizeof(Checkpoint))
     if checkpoint == NULL:
-        return -1
-    checkpoint.capacity = (n_state + PAGE - 1) // PAGE * PAGE
-    checkpoint.pages = pages_open(checkpoint.capacity)
-    if checkpoint.pages == NULL or table.state_get(ctx, seq, checkpoint.pages, n_state, 1) != n_state:
-        if checkpoint.pages != NULL:
-            pages_close(checkpoint.pages, checkpoint.capacity)
-        free(checkpoint)
-        return -1
+        return NULL
     all.last_number += 1
     checkpoint.number = all.last_number
-    checkpoint.n_refs = 1
-    checkpoint.n_tokens = n_tokens
-    checkpoint.n_state = n_state
-    list.items[list.n] = checkpoint
-    list.n += 1
+    checkpoint.n_tokens = about.n_tokens
+    checkpoint.row = row
+    checkpoint.pages = all.trust.memory.places[row].data
+    checkpoint.n_state = about.n_bytes
+    checkpoint.capacity = about.capacity
     all.n += 1
-    all.n_made += 1
     all.n_bytes += checkpoint.capacity
+    return checkpoint
+
+
+cdef int checkpoint_make(Checkpoints *all, CheckpointList *list, const llamad_table *table, void *ctx,
+                         const CheckpointOf *of, size_t n_state) noexcept nogil:
+    """Append a checkpoint of the sequence to the list, which must have room. Return 0, or -1. Nothing may be pending for
+    the sequence."""
+    cdef int64_t t_start = now_us()
+    cdef llamad_cache *memory = all.trust.memory
+    cdef Checkpoint *checkpoint
+    cdef int32_t row = memory_take(memory, n_state, -1)
+    if row < 0:
+        return -1
+    if table.state_get(ctx, of.seq, memory.places[row].data, n_state, 1) != n_state:
+        memory_drop(memory, row)
+        return -1
+    _describe(memory, row, of, n_state)
+    checkpoint = checkpoint_adopt(all, row)
+    if checkpoint == NULL:
+        memory_drop(memory, row)
+        return -1
+    list_add(list, checkpoint)
+    all.n_made += 1
     _spent(all, t_start, 1)
     return 0
 
@@ -128,6 +168,8 @@ cdef int checkpoint_restore(Checkpoints *all, const Checkpoint *checkpoint, cons
     """Make the sequence, of which the checkpoint was made, hold its first n_tokens again, which take n_pos positions.
     Return 0, or -1; then it may hold anything. Nothing at all may be pending."""
     cdef int64_t t_start = now_us()
+    if not trust_row(all.trust, checkpoint.row):
+        return -1
     if table.state_set(ctx, seq, checkpoint.pages, checkpoint.n_state, 1) != checkpoint.n_state:
         return -1
     if table.seq_rm(ctx, seq, n_pos, -1) != 1:

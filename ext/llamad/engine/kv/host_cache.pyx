@@ -1,32 +1,41 @@
 # Owns: the prompt cache in host memory, its limit and its order of eviction. Runs on the engine thread, between two
 # steps. It decides nothing: prefix/sharing.pyx says what is worth saving or restoring.
 #
-# An entry is the whole state of a slot, with its tokens and its checkpoints. Owners (API keys) and adapters do not
-# share entries. Kinds of memory that cannot be truncated (recurrent ones, sliding windows) use an entry if the prompt
+# An entry is the whole state of a slot, with its tokens and its checkpoints. It lies in a memory that outlives the engine
+# (protocol/cache_memory.h): the next engine of the model adopts it (adoption.pyx). Only held entries, and those with
+# media, are for this engine alone. Owners (API keys) and adapters do not share entries. Kinds of memory that cannot be truncated (recurrent ones, sliding windows) use an entry if the prompt
 # begins with all of its tokens, or as far as a checkpoint goes.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
-from llamad.base.system cimport now_us
+from llamad.base.system cimport fetch_add_int, futex_wake_all, load_int, now_us, store_int
 from llamad.engine.costs.scheduler cimport CACHE_ENTRIES_MAX, CACHE_TOKENS_MIN, RARE_LEARN_RATE
-from llamad.protocol.adapter_span cimport AdapterSpan, span_common
-from llamad.engine.kv.device_copies cimport copies_free, copies_has, copies_make, copies_restore
+from llamad.engine.kv.cache_lookup cimport cache_hash, cache_shares
+from llamad.engine.kv.cache_types cimport SPARE_NONE, SPARE_READY, SPARE_WANTED, Cache, CacheEntry
 from llamad.engine.kv.checkpoints cimport list_cut, list_free, list_init, list_reaches, list_share
-from llamad.engine.kv.slots cimport Slot, Slots, common_prefix, slot_clear
-from llamad.engine.kv.task_queue cimport Task
-from llamad.protocol.blobs cimport pages_close, pages_open
-from llamad.protocol.row_ids cimport ids_positions, run_floor
+from llamad.engine.kv.device_copies cimport copies_free, copies_has, copies_make, copies_restore
+from llamad.engine.kv.slots cimport Slot, Slots, slot_clear
+from llamad.engine.kv.trust cimport trust_row
+from llamad.protocol.adapter_span cimport AdapterSpan
+from llamad.protocol.cache_memory cimport (
+    LLAMAD_CACHE_STATE, llamad_cache, llamad_cache_row, memory_drop, memory_publish, memory_reserve, memory_take,
+    memory_use,
+)
+from llamad.protocol.messages cimport RESULT_DONE, RESULT_FAILED, RESULT_NO_ROOM, ActionCommand
+from llamad.protocol.row_ids cimport ids_positions
 
 cdef enum:
     PAGE = 4096
-    HASHED = CACHE_TOKENS_MIN // 2
+    HEAD = 8                 # of SES1
 
 
 cdef int cache_init(Cache *cache, size_t bytes_max, Checkpoints *checkpoints, const llamad_table *table,
-                    void *ctx) noexcept nogil:
+                    void *ctx, llamad_cache *memory) noexcept nogil:
     """Return 0, or -1 if memory ran out. The memory of states is allocated when they are saved."""
     memset(cache, 0, sizeof(Cache))
+    cache.memory = cache.trust.memory = memory
+    checkpoints.trust = &cache.trust
     cache.checkpoints = checkpoints
     cache.table = table
     cache.ctx = ctx
@@ -40,94 +49,17 @@ cdef int cache_init(Cache *cache, size_t bytes_max, Checkpoints *checkpoints, co
 
 
 cdef void cache_free(Cache *cache) noexcept nogil:
-    while cache.n_entries:
-        _drop(cache, cache.n_entries - 1)
+    """Forget all entries. Those that are complete stay in the memory for the next engine."""
+    cdef int64_t i
+    for i in range(cache.n_entries):
+        if cache.entries[i].is_locked > 0:
+            cache.table.unlock_pages(cache.ctx, cache.entries[i].pages)
+        list_free(cache.checkpoints, &cache.entries[i].checkpoints)
+    cache.n_entries = 0
     free(cache.entries)
     copies_free(&cache.copies)
     cache.entries = NULL
     cache.bytes_max = 0
-
-
-cdef int _is_whole(const Slots *slots, const CacheEntry *entry) noexcept nogil:
-    """Return whether the entry can be used only with all of its tokens. A sliding window's state has only the
-    window."""
-    return not slots.can_share or (slots.n_swa > 0 and entry.n_tokens > slots.n_swa)
-
-
-cdef int32_t _usable(const Slots *slots, const CacheEntry *entry, int32_t n) noexcept nogil:
-    """Return how many of its first n tokens the entry can restore."""
-    return n if n == entry.n_tokens or not _is_whole(slots, entry) else list_reaches(&entry.checkpoints, n)
-
-
-cdef uint64_t _hash(const int32_t *tokens) noexcept nogil:
-    cdef uint64_t hash = 14695981039346656037ull
-    cdef int32_t i
-    for i in range(HASHED):
-        hash = (hash ^ <uint64_t>tokens[i]) * 1099511628211ull
-    return hash
-
-
-cdef int32_t _common(const CacheEntry *entry, uint64_t hash, const AdapterSpan *adapters, uint64_t owner,
-                     const int32_t *tokens, int32_t n) noexcept nogil:
-    """Return the length of the prefix that the entry shares with these tokens, computed with the same adapters; 0 if it
-    belongs to another owner."""
-    cdef int32_t n_same
-    if entry.first_hash != hash:
-        return 0
-    if entry.owner != 0 and entry.owner != owner:
-        return 0
-    n_same = span_common(&entry.adapters, adapters, min(n, entry.n_tokens))
-    return run_floor(tokens, common_prefix(<const int32_t *>entry.pages, tokens, n_same), n)
-
-
-cdef int32_t cache_find(const Cache *cache, const Slots *slots, const Task *task, uint64_t *id) noexcept nogil:
-    """Return how many tokens of prefill the best entry saves the task, and set its id; 0 if there is none. Among equal
-    ones it is one with a copy on the devices. The prompt's last token is always computed."""
-    cdef const CacheEntry *entry
-    cdef int32_t n, n_best = 0, n_prompt = task.command.n_prompt - 1
-    cdef uint64_t hash
-    cdef int64_t i
-    if cache.n_entries == 0 or n_prompt < CACHE_TOKENS_MIN or not task.command.options.cache_prompt:
-        return 0
-    hash = _hash(task.prompt)
-    for i in range(cache.n_entries):
-        entry = &cache.entries[i]
-        n = _common(entry, hash, &task.command.adapters, task.command.owner, task.prompt, n_prompt)
-        n = _usable(slots, entry, n)
-        if n > n_best or (n == n_best > 0 and copies_has(&cache.copies, entry.id)):
-            n_best = n
-            id[0] = entry.id
-    return n_best
-
-
-cdef int32_t cache_holds(const Cache *cache, const Slots *slots, const Slot *slot) noexcept nogil:
-    """Return how many of the slot's tokens an entry could restore."""
-    cdef const CacheEntry *entry
-    cdef int32_t n, n_best = 0
-    cdef uint64_t hash
-    cdef int64_t i
-    if cache.n_entries == 0 or slot.n_tokens < CACHE_TOKENS_MIN:
-        return 0
-    hash = _hash(slot.tokens)
-    for i in range(cache.n_entries):
-        entry = &cache.entries[i]
-        n = _common(entry, hash, &slot.adapters, slot.owner, slot.tokens, slot.n_tokens)
-        n_best = max(n_best, _usable(slots, entry, n))
-    return n_best
-
-
-cdef int32_t cache_common(const Cache *cache, const Task *task) noexcept nogil:
-    """Return how many of the prompt's tokens some entry begins with, whether or not it can restore them."""
-    cdef int32_t n_best = 0
-    cdef uint64_t hash
-    cdef int64_t i
-    if cache.n_entries == 0 or task.command.n_prompt < CACHE_TOKENS_MIN:
-        return 0
-    hash = _hash(task.prompt)
-    for i in range(cache.n_entries):
-        n_best = max(n_best, _common(&cache.entries[i], hash, &task.command.adapters, task.command.owner,
-                                     task.prompt, task.command.n_prompt))
-    return n_best
 
 
 cdef int64_t _index(const Cache *cache, uint64_t id) noexcept nogil:
@@ -144,21 +76,24 @@ cdef const CacheEntry *cache_entry(const Cache *cache, uint64_t id) noexcept nog
     return NULL if i < 0 else &cache.entries[i]
 
 
-cdef void _remove(Cache *cache, int64_t i) noexcept nogil:
-    """Remove an entry from the list. The caller owns its pages then."""
+cdef uint64_t _used(const Cache *cache, int64_t i) noexcept nogil:
+    return cache.memory.rows[cache.entries[i].row].used
+
+
+cdef int32_t _remove(Cache *cache, int64_t i) noexcept nogil:
+    """Remove an entry from the list. Return its row, which the caller owns then."""
+    cdef int32_t row = cache.entries[i].row
     if cache.entries[i].is_locked > 0:
         cache.table.unlock_pages(cache.ctx, cache.entries[i].pages)
     list_free(cache.checkpoints, &cache.entries[i].checkpoints)
     cache.n_bytes -= cache.entries[i].capacity
     cache.n_entries -= 1
     cache.entries[i] = cache.entries[cache.n_entries]
+    return row
 
 
 cdef void _drop(Cache *cache, int64_t i) noexcept nogil:
-    cdef uint8_t *pages = cache.entries[i].pages
-    cdef size_t capacity = cache.entries[i].capacity
-    _remove(cache, i)
-    pages_close(pages, capacity)
+    memory_drop(cache.memory, _remove(cache, i))
 
 
 cdef int _is_kept(const Cache *cache, int64_t i) noexcept nogil:
@@ -179,34 +114,44 @@ cdef int64_t _oldest(const Cache *cache) noexcept nogil:
     """Return the index of the longest unused entry that may be dropped, or -1."""
     cdef int64_t i, oldest = -1
     for i in range(cache.n_entries):
-        if not _is_kept(cache, i) and (oldest < 0 or cache.entries[i].used < cache.entries[oldest].used):
+        if not _is_kept(cache, i) and (oldest < 0 or _used(cache, i) < _used(cache, oldest)):
             oldest = i
     return oldest
 
 
-cdef void _drop_beginnings(Cache *cache, const Slots *slots, const Slot *slot) noexcept nogil:
-    """Drop the entries that the slot's state can replace."""
-    cdef CacheEntry *entry
-    cdef uint64_t hash = _hash(slot.tokens)
-    cdef int64_t i = 0
+cdef int _is_replaced(const Cache *cache, const Slots *slots, int64_t i, uint64_t hash, const Slot *slot) noexcept nogil:
+    """Return whether the slot's state can replace the entry."""
+    cdef const CacheEntry *entry = &cache.entries[i]
     cdef int can_cut = slots.can_share and slots.n_swa == 0
-    if not can_cut and slot.checkpoints.n == 0:
-        return
+    if _is_kept(cache, i) or entry.owner != slot.owner or entry.n_tokens > slot.n_tokens:
+        return 0
+    if not can_cut and list_reaches(&slot.checkpoints, entry.n_tokens) + CACHE_TOKENS_MIN <= entry.n_tokens and (
+            entry.n_tokens < slot.n_tokens):
+        return 0
+    return entry.n_tokens == cache_shares(cache, entry, hash, &slot.adapters, slot.owner, slot.tokens, slot.n_tokens)
+
+
+cdef int32_t _drop_beginnings(Cache *cache, const Slots *slots, const Slot *slot, size_t n) noexcept nogil:
+    """Drop the entries that the slot's state of n bytes can replace. Return the row of one in which it could be written,
+    for the caller to take, or -1."""
+    cdef uint64_t hash = cache_hash(slot.tokens)
+    cdef int64_t i = 0
+    cdef int32_t row = -1
     while i < cache.n_entries:
-        entry = &cache.entries[i]
-        if not _is_kept(cache, i) and entry.owner == slot.owner and entry.n_tokens == _common(
-                entry, hash, &slot.adapters, slot.owner, slot.tokens, slot.n_tokens) and (
-                can_cut or list_reaches(&slot.checkpoints, entry.n_tokens) + CACHE_TOKENS_MIN > entry.n_tokens):
-            _drop(cache, i)
-        else:
+        if not _is_replaced(cache, slots, i, hash, slot):
             i += 1
+        elif row < 0 and n <= cache.memory.rows[cache.entries[i].row].span:
+            row = _remove(cache, i)
+        else:
+            _drop(cache, i)
+    return row
 
 
 cdef int cache_drop_checkpoints(Cache *cache) noexcept nogil:
     """Drop the checkpoints of the longest unused entry that has any. Return whether there was one."""
     cdef int64_t i, oldest = -1
     for i in range(cache.n_entries):
-        if cache.entries[i].checkpoints.n and (oldest < 0 or cache.entries[i].used < cache.entries[oldest].used):
+        if cache.entries[i].checkpoints.n and (oldest < 0 or _used(cache, i) < _used(cache, oldest)):
             oldest = i
     if oldest < 0:
         return 0
@@ -225,35 +170,87 @@ cdef int cache_drop_oldest(Cache *cache) noexcept nogil:
 
 
 cdef int _is_too_much(const Cache *cache, size_t n) noexcept nogil:
-    return cache.n_entries == CACHE_ENTRIES_MAX or cache.n_bytes + cache.checkpoints.n_bytes + n > cache.bytes_max
+    return cache.n_entries == CACHE_ENTRIES_MAX or (
+        cache.n_bytes + cache.n_spare + cache.checkpoints.n_bytes + n > cache.bytes_max)
 
 
-cdef uint8_t *_take_pages(Cache *cache, size_t n, size_t *capacity) noexcept nogil:
-    """Return pages for n bytes within the limit, or NULL. The longest unused entries are evicted for them. The pages of
-    one of those are reused if they fit, because new pages are slower to write to."""
-    cdef uint8_t *pages = NULL
-    cdef CacheEntry *entry
+cdef size_t _rounded(size_t n) noexcept nogil:
+    return (n + PAGE - 1) // PAGE * PAGE
+
+
+cdef int _make_room(Cache *cache, size_t n, int32_t *row) noexcept nogil:
+    """Evict the longest unused entries until n bytes fit into the limit, and return 1; 0 if they cannot. If row is -1, it
+    becomes that of an evicted entry with about as many pages, if there is one."""
+    cdef size_t capacity
     cdef int64_t i
-    capacity[0] = (n + PAGE - 1) // PAGE * PAGE
-    if capacity[0] + _kept_bytes(cache) > cache.bytes_max:
-        return NULL
-    while _is_too_much(cache, capacity[0]):
+    if n + _kept_bytes(cache) > cache.bytes_max:
+        return 0
+    while _is_too_much(cache, n):
         i = _oldest(cache)
         if i < 0:
-            break
-        entry = &cache.entries[i]
+            return 0
         cache.n_dropped += 1
-        if pages == NULL and capacity[0] <= entry.capacity <= capacity[0] + capacity[0] // 4:
-            pages = entry.pages
-            capacity[0] = entry.capacity
-            _remove(cache, i)
+        capacity = cache.entries[i].capacity
+        if row[0] < 0 and n <= capacity <= n + n // 4:
+            row[0] = _remove(cache, i)
+            n = capacity
         else:
             _drop(cache, i)
-    if _is_too_much(cache, capacity[0]):
-        if pages != NULL:
-            pages_close(pages, capacity[0])
-        return NULL
-    return pages if pages != NULL else pages_open(capacity[0])
+    return 1
+
+
+cdef void _drop_spare(Cache *cache) noexcept nogil:
+    if load_int(&cache.spare_state) == SPARE_READY:
+        memory_drop(cache.memory, cache.spare)
+        cache.spare_state = SPARE_NONE
+        cache.n_spare = 0
+
+
+cdef int32_t _take_pages(Cache *cache, size_t n, int32_t row) noexcept nogil:
+    """Return a row with pages for n bytes within the limit, or -1. `row` is one that the caller has, or -1: its pages, or
+    spare ones, or those of an evicted entry are used again if they fit, because new pages are slower to write to."""
+    cdef int is_spare = row < 0 and load_int(&cache.spare_state) == SPARE_READY and (
+        n <= cache.memory.rows[cache.spare].span and cache.n_spare <= 2 * n)
+    if is_spare:
+        row = cache.spare
+        cache.spare_state = SPARE_NONE
+        cache.n_spare = 0
+    else:
+        _drop_spare(cache)
+    if not _make_room(cache, max(_rounded(n), cache.memory.rows[row].capacity if row >= 0 else 0), &row):
+        if row >= 0:
+            memory_drop(cache.memory, row)
+        return -1
+    return memory_take(cache.memory, n, row)
+
+
+cdef int cache_prepare(Cache *cache, const Slots *slots, const Slot *slot) noexcept nogil:
+    """Return whether the slot can be saved without allocating many pages. If not, another thread allocates them, and this
+    is called again; if that would not fit into the limit, saving will fail, too."""
+    cdef size_t n = HEAD + <size_t>slot.n_tokens * sizeof(int32_t) + slots.table.state_size(slots.ctx, slot.id, 0)
+    cdef uint64_t hash
+    cdef int64_t i
+    cdef int32_t row = -1
+    if not load_int(&cache.memory.is_tended) or slot.n_tokens < CACHE_TOKENS_MIN:
+        return 1
+    if load_int(&cache.spare_state) != SPARE_NONE:
+        return load_int(&cache.spare_state) == SPARE_READY
+    hash = cache_hash(slot.tokens)
+    for i in range(cache.n_entries):
+        if n <= cache.memory.rows[cache.entries[i].row].span and _is_replaced(cache, slots, i, hash, slot):
+            return 1
+    if not _make_room(cache, _rounded(n), &row):
+        return 1
+    if row < 0:
+        row = memory_reserve(cache.memory, n)
+        if row < 0:
+            return 1
+    cache.spare = row
+    cache.n_spare = _rounded(n)
+    store_int(&cache.spare_state, SPARE_WANTED)
+    fetch_add_int(&cache.memory.news, 1)
+    futex_wake_all(&cache.memory.news)
+    return 0
 
 
 cdef void _spent(Cache *cache, int64_t t_start) noexcept nogil:
@@ -263,55 +260,121 @@ cdef void _spent(Cache *cache, int64_t t_start) noexcept nogil:
     cache.state_us_max = max(cache.state_us_max, us)
 
 
-cdef uint64_t cache_save(Cache *cache, Slots *slots, const Slot *slot) noexcept nogil:
-    """Save the slot's state, if there is room for it beside pinned and held entries. Return the entry's id, or 0.
-    Nothing may be pending for the slot."""
+cdef CacheEntry *cache_add(Cache *cache, int32_t row) noexcept nogil:
+    """Append the entry that the row describes, without checkpoints. There must be room in the list."""
+    cdef const llamad_cache_row *about = &cache.memory.rows[row]
+    cdef CacheEntry *entry = &cache.entries[cache.n_entries]
+    memset(entry, 0, sizeof(CacheEntry))
+    entry.row = row
+    entry.id = about.id
+    entry.owner = about.owner
+    entry.adapters.base = about.adapters_base
+    entry.adapters.set = about.adapters_set
+    entry.adapters.n_base = about.n_base
+    entry.n_tokens = about.n_tokens
+    entry.pages = cache.memory.places[row].data
+    entry.tokens = <const int32_t *>(entry.pages + HEAD)
+    entry.first_hash = cache_hash(entry.tokens)
+    entry.n_state = about.n_bytes - HEAD - <size_t>about.n_tokens * sizeof(int32_t)
+    entry.capacity = about.capacity
+    cache.n_entries += 1
+    cache.n_bytes += entry.capacity
+    return entry
+
+
+cdef void _describe(Cache *cache, int32_t row, int32_t n_tokens, size_t n_bytes, const AdapterSpan *adapters,
+                    uint64_t owner, uint64_t session) noexcept nogil:
+    cdef llamad_cache_row *about = &cache.memory.rows[row]
+    cdef uint8_t *pages = cache.memory.places[row].data
+    memcpy(pages, <const char *>b"SES1", 4)
+    memcpy(pages + 4, &n_tokens, 4)
+    about.kind = LLAMAD_CACHE_STATE
+    about.n_tokens = n_tokens
+    about.n_bytes = n_bytes
+    about.owner = owner
+    about.adapters_base = adapters.base
+    about.adapters_set = adapters.set
+    about.n_base = adapters.n_base
+    about.session = session
+
+
+cdef CacheEntry *_save(Cache *cache, Slots *slots, const Slot *slot) noexcept nogil:
+    """Save the slot's state for this engine alone. Return its entry, or NULL."""
     cdef int64_t t_start = now_us()
-    cdef size_t n_tokens = <size_t>slot.n_tokens * sizeof(int32_t), capacity = 0
+    cdef size_t n_head = HEAD + <size_t>slot.n_tokens * sizeof(int32_t)
     cdef size_t n_state = slots.table.state_size(slots.ctx, slot.id, 0)
     cdef CacheEntry *entry
     cdef uint8_t *pages
+    cdef int32_t row
     cdef double cost
     if n_state == 0 or slot.n_tokens < CACHE_TOKENS_MIN:
-        return 0
-    _drop_beginnings(cache, slots, slot)
-    pages = _take_pages(cache, n_tokens + n_state, &capacity)
-    if pages == NULL:
-        return 0
-    if slots.table.state_get(slots.ctx, slot.id, pages + n_tokens, n_state, 0) != n_state:
-        pages_close(pages, capacity)
-        return 0
-    memcpy(pages, slot.tokens, n_tokens)
-    entry = &cache.entries[cache.n_entries]
+        return NULL
+    row = _take_pages(cache, n_head + n_state, _drop_beginnings(cache, slots, slot, n_head + n_state))
+    if row < 0:
+        return NULL
+    pages = cache.memory.places[row].data
+    if slots.table.state_get(slots.ctx, slot.id, pages + n_head, n_state, 0) != n_state:
+        memory_drop(cache.memory, row)
+        return NULL
+    memcpy(pages + HEAD, slot.tokens, n_head - HEAD)
+    _describe(cache, row, slot.n_tokens, n_head + n_state, &slot.adapters, slot.owner, slot.session)
+    entry = cache_add(cache, row)
     if list_init(&entry.checkpoints, slot.checkpoints.n) == 0:
         list_share(cache.checkpoints, &entry.checkpoints, &slot.checkpoints)
-    cache.last_id += 1
-    cache.last_used += 1
-    entry.id = cache.last_id
-    entry.used = cache.last_used
-    entry.adapters = slot.adapters
-    entry.first_hash = _hash(slot.tokens)
-    entry.owner = slot.owner
-    entry.n_tokens = slot.n_tokens
-    entry.is_held = entry.is_locked = 0
-    entry.pages = pages
-    entry.n_state = n_state
-    entry.capacity = capacity
-    cache.n_entries += 1
-    cache.n_bytes += capacity
     cache.n_saves += 1
     cost = <double>(now_us() - t_start) / slot.n_tokens
     cache.save_token_us += RARE_LEARN_RATE * (cost - cache.save_token_us) if cache.save_token_us > 0 else cost
     _spent(cache, t_start)
+    return entry
+
+
+cdef void _publish(Cache *cache, const CacheEntry *entry) noexcept nogil:
+    """Let others have the entry, too, unless it has rows of media, whose numbers only this engine knows."""
+    cdef int32_t i
+    for i in range(entry.n_tokens):
+        if entry.tokens[i] < 0:
+            return
+    memory_publish(cache.memory, entry.row)
+
+
+cdef uint64_t cache_save(Cache *cache, Slots *slots, const Slot *slot) noexcept nogil:
+    """Save the slot's state, if there is room for it beside pinned and held entries. Return the entry's id, or 0.
+    Nothing may be pending for the slot."""
+    cdef const CacheEntry *entry = _save(cache, slots, slot)
+    if entry == NULL:
+        return 0
+    _publish(cache, entry)
     return entry.id
 
 
 cdef uint64_t cache_hold(Cache *cache, Slots *slots, const Slot *slot) noexcept nogil:
-    """Save the slot's state to an entry that stays until cache_drop() or cache_release(). Return its id, or 0."""
-    cdef uint64_t id = cache_save(cache, slots, slot)
-    if id:
-        cache.entries[_index(cache, id)].is_held = 1
-    return id
+    """Save the slot's state to an entry that stays until cache_drop() or cache_release(). Return its id, or 0. Until then
+    it is for this engine alone, because no other knows the task that needs it."""
+    cdef CacheEntry *entry = _save(cache, slots, slot)
+    if entry == NULL:
+        return 0
+    entry.is_held = 1
+    return entry.id
+
+
+cdef int cache_insert(Cache *cache, const Slots *slots, const uint8_t *data, const ActionCommand *command) noexcept nogil:
+    """Make an entry of a state that was checked. Return a result of the action."""
+    cdef int64_t t_start = now_us()
+    cdef size_t n_head = HEAD + <size_t>max(command.n_tokens, 0) * sizeof(int32_t)
+    cdef int32_t row
+    if command.n_tokens > slots.n_ctx or command.n_bytes <= n_head:
+        return RESULT_FAILED
+    if cache.bytes_max == 0 or command.n_tokens < CACHE_TOKENS_MIN:
+        return RESULT_NO_ROOM
+    row = _take_pages(cache, command.n_bytes, -1)
+    if row < 0:
+        return RESULT_NO_ROOM
+    memcpy(cache.memory.places[row].data, data, command.n_bytes)
+    _describe(cache, row, command.n_tokens, command.n_bytes, &command.adapters, command.owner, command.session)
+    cache_add(cache, row)
+    memory_publish(cache.memory, row)
+    _spent(cache, t_start)
+    return RESULT_DONE
 
 
 cdef void cache_copy(Cache *cache, const Slots *slots, const Slot *slot, uint64_t id) noexcept nogil:
@@ -341,10 +404,11 @@ cdef void cache_lock(Cache *cache, uint64_t id) noexcept nogil:
 
 
 cdef void cache_release(Cache *cache, uint64_t id) noexcept nogil:
-    """Stop holding the entry: it may be evicted like any other from now on."""
+    """Stop holding the entry: it is one like any other from now on."""
     cdef int64_t i = _index(cache, id)
     if i >= 0:
         cache.entries[i].is_held = 0
+        _publish(cache, &cache.entries[i])
 
 
 cdef void cache_drop(Cache *cache, uint64_t id) noexcept nogil:
@@ -365,18 +429,20 @@ cdef int cache_restore(Cache *cache, Slots *slots, Slot *slot, uint64_t id) noex
     entry = &cache.entries[i]
     n_tokens = <size_t>entry.n_tokens * sizeof(int32_t)
     slot_clear(slots, slot)
+    if not trust_row(&cache.trust, entry.row):
+        _drop(cache, i)
+        return -1
     if not copies_restore(&cache.copies, slot.id, id) and slots.table.state_set(
-            slots.ctx, slot.id, entry.pages + n_tokens, entry.n_state, 0) != entry.n_state:
+            slots.ctx, slot.id, entry.pages + HEAD + n_tokens, entry.n_state, 0) != entry.n_state:
         slots.table.seq_rm(slots.ctx, slot.id, -1, -1)
         _drop(cache, i)
         return -1
-    memcpy(slot.tokens, entry.pages, n_tokens)
+    memcpy(slot.tokens, entry.tokens, n_tokens)
     slot.n_tokens = entry.n_tokens
     slot.n_pos = ids_positions(slot.tokens, slot.n_tokens) if slots.takes_rows else slot.n_tokens
     slot.adapters = entry.adapters
     slot.owner = entry.owner
     list_share(cache.checkpoints, &slot.checkpoints, &entry.checkpoints)
-    cache.last_used += 1
-    entry.used = cache.last_used
+    memory_use(cache.memory, entry.row)
     _spent(cache, t_start)
     return 0

@@ -13,7 +13,7 @@ from llamad.engine.costs.scheduler cimport (
     CHECKPOINT_CUT_MIN, CHECKPOINT_MESSAGE_MAX, CHECKPOINT_OPENING_MAX, CHECKPOINT_TAIL, CHECKPOINT_TOKENS_MIN, GRAPH_US,
     STATES_US_MAX,
 )
-from llamad.engine.kv.checkpoints cimport CheckpointList, Checkpoints, checkpoint_make, list_drop, list_thin
+from llamad.engine.kv.checkpoints cimport CheckpointList, CheckpointOf, Checkpoints, checkpoint_make, list_drop, list_thin
 from llamad.engine.kv.host_cache cimport cache_drop_checkpoints, cache_drop_oldest
 from llamad.engine.kv.slots cimport SLOT_PREFILLING, STOPS_MAX, Slot, slot_is_pending
 from llamad.engine.kv.task_queue cimport Task
@@ -133,6 +133,7 @@ cdef int checkpointing_trim(State *state) noexcept nogil:
 cdef void checkpointing_add(State *state, Slot *slot) noexcept nogil:
     """Make a checkpoint of what the slot holds now, if it has none of that yet and there is room."""
     cdef CheckpointList *items = &slot.checkpoints
+    cdef CheckpointOf of
     cdef size_t n_state
     if state.slots.checkpoints.n_max == 0 or items.n and items.items[items.n - 1].n_tokens >= slot.n_tokens:
         return
@@ -141,7 +142,9 @@ cdef void checkpointing_add(State *state, Slot *slot) noexcept nogil:
     n_state = state.table.state_size(state.ctx, slot.id, 1)
     list_thin(&state.slots.checkpoints, items)
     if n_state and _make_room(state, n_state):
-        checkpoint_make(&state.slots.checkpoints, items, state.table, state.ctx, slot.id, slot.n_tokens, n_state)
+        of.seq, of.tokens, of.n_tokens, of.owner = slot.id, slot.tokens, slot.n_tokens, slot.owner
+        of.adapters = slot.adapters
+        checkpoint_make(&state.slots.checkpoints, items, state.table, state.ctx, &of, n_state)
 
 
 cdef void _add_if_needed(State *state, Slot *slot) noexcept nogil:

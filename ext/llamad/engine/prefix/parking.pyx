@@ -1,4 +1,8 @@
-# Owns: idle prefixes that wait in host memory while other slots run. Runs on the engine thread, between two steps.
+# Owns: idle prefixes that are saved to host memory, and wait there while other slots run. Runs on the engine thread,
+# between two steps.
+#
+# Every prefix is saved once the engine is idle, because the memory of the prompt cache outlives it: a conversation goes
+# on after a crash, or after the model slept or was unloaded.
 #
 # In a unified cache llama.cpp computes attention over all cells up to the last one in use, so the prefixes of idle
 # slots make every other slot slower (H200, 1B: three conversations of 8,000 tokens cost a fifth of one stream's speed).
@@ -9,27 +13,37 @@
 # Saving a state takes as long as some hundred tokens. It is done while the engine is idle or, if there was no time for
 # that, before a task that runs alone. The state is also copied within the devices if they have room, so that the
 # conversation is restored in a millisecond. If not, its pages are locked while the engine is idle, which makes the way
-# back many times as fast. Flash attention on a CPU skips cells of other sequences, so nothing is parked there.
+# back many times as fast. Flash attention on a CPU skips cells of other sequences, so nothing is parked there. New pages
+# are slow to write to, so another thread allocates them before a state is saved while the engine is idle.
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
-from llamad.engine.costs.scheduler cimport PARK_IDLE_US, PARK_TOKENS_MIN
+from llamad.base.system cimport load_int, now_us
+from llamad.engine.costs.scheduler cimport CACHE_TOKENS_MIN, KEEP_IDLE_US, KEEP_LAST_US, PARK_IDLE_US, PARK_TOKENS_MIN
 from llamad.engine.state.flush cimport flush_pending
+from llamad.engine.kv.cache_lookup cimport cache_holds
+from llamad.engine.kv.cache_types cimport SPARE_WANTED, CacheEntry
 from llamad.engine.kv.host_cache cimport (
-    CacheEntry, cache_copy, cache_entry, cache_is_slow, cache_lock, cache_restore, cache_save,
+    cache_copy, cache_entry, cache_is_slow, cache_lock, cache_prepare, cache_restore, cache_save,
 )
 from llamad.engine.kv.slots cimport SLOT_IDLE, Slot, slot_clear, slot_is_pending
 from llamad.engine.prefix.sharing cimport prefix_make_room
 from llamad.engine.state.engine_state cimport State
+from llamad.protocol.cache_memory cimport memory_sign
 
 
-cdef int _is_on(const State *state) noexcept nogil:
-    if state.slots.n_cells == 0 or not state.plan.has_device or state.slots.group_n > 1:
-        return 0
-    return state.cache.bytes_max > 0 and not state.cache.drops_idle
+cdef int _saves(const State *state) noexcept nogil:
+    """Return whether idle prefixes are saved."""
+    return state.cache.bytes_max > 0 and not state.cache.drops_idle and state.slots.group_n == 1
 
 
-cdef int _is_candidate(const Slot *slot) noexcept nogil:
-    return slot.state == SLOT_IDLE and slot.n_tokens >= PARK_TOKENS_MIN and not slot.is_awaited
+cdef int _parks(const State *state) noexcept nogil:
+    """Return whether idle prefixes also leave their cells."""
+    return _saves(state) and state.slots.n_cells > 0 and state.plan.has_device
+
+
+cdef int _is_candidate(const State *state, const Slot *slot) noexcept nogil:
+    return slot.state == SLOT_IDLE and not slot.is_awaited and slot.n_tokens >= (
+        PARK_TOKENS_MIN if state.plan.has_device else CACHE_TOKENS_MIN)
 
 
 cdef int _is_saved(const State *state, const Slot *slot) noexcept nogil:
@@ -44,7 +58,8 @@ cdef int _save(State *state, Slot *slot) noexcept nogil:
         return 0
     if not slot_is_pending(&state.slots, slot) or flush_pending(state, slot) == 0:
         slot.host_entry = cache_save(&state.cache, &state.slots, slot)
-        cache_copy(&state.cache, &state.slots, slot, slot.host_entry)
+        if _parks(state):
+            cache_copy(&state.cache, &state.slots, slot, slot.host_entry)
     slot.is_unsaved = slot.host_entry == 0
     return slot.host_entry != 0
 
@@ -63,18 +78,25 @@ cdef void parking_run(State *state, const Slot *spared) noexcept nogil:
     saved yet stay if other tasks would have to wait for that."""
     cdef Slot *slot
     cdef int32_t i, is_alone = 1
-    if not _is_on(state):
+    if not _parks(state):
         return
     for i in range(state.slots.n):
         slot = &state.slots.items[i]
         is_alone = is_alone and (slot.state == SLOT_IDLE or slot == spared)
     for i in range(state.slots.n):
         slot = &state.slots.items[i]
-        if slot != spared and _is_candidate(slot) and (_is_saved(state, slot) or is_alone and _save(state, slot)):
+        if slot != spared and _is_candidate(state, slot) and (_is_saved(state, slot) or is_alone and _save(state, slot)):
             _park(state, slot)
 
 
 # --- while the engine is idle -----------------------------------------------------------------------------------
+
+cdef int _is_unsaved(const State *state, const Slot *slot) noexcept nogil:
+    """Return whether the slot has a prefix that should be saved. To park it, the slot needs an entry of its own."""
+    if not _is_candidate(state, slot) or slot.is_unsaved or _is_saved(state, slot):
+        return 0
+    return _parks(state) or cache_holds(&state.cache, &state.slots, slot) < slot.n_tokens
+
 
 cdef Slot *_next(const State *state, int64_t *t_idle_us) noexcept nogil:
     """Return the slot whose prefix is saved next, or whose pages are locked next, or NULL. t_idle_us becomes the time
@@ -83,38 +105,65 @@ cdef Slot *_next(const State *state, int64_t *t_idle_us) noexcept nogil:
     cdef Slot *chosen = NULL
     cdef int32_t i
     t_idle_us[0] = 0
-    if not _is_on(state) or state.queue.first != NULL:
+    if not _saves(state) or state.queue.first != NULL:
         return NULL
     for i in range(state.slots.n):
         slot = &state.slots.items[i]
         if slot.state != SLOT_IDLE:
             return NULL
         t_idle_us[0] = max(t_idle_us[0], slot.t_used_us)
-        if cache_is_slow(&state.cache, slot.host_entry) or (
-                _is_candidate(slot) and not slot.is_unsaved and not _is_saved(state, slot)):
+        if _is_slow(state, slot) or _is_unsaved(state, slot):
             chosen = slot
     return chosen
 
 
+cdef int _is_slow(const State *state, const Slot *slot) noexcept nogil:
+    """Return whether a device would read the slot's entry from pages that nobody has tried to lock."""
+    return _parks(state) and cache_is_slow(&state.cache, slot.host_entry)
+
+
+cdef int64_t _wait_us(const State *state) noexcept nogil:
+    """Return how long all slots must have been idle before a prefix is saved."""
+    return PARK_IDLE_US if _parks(state) else KEEP_IDLE_US
+
+
 cdef int parking_save_next(State *state, int64_t now) noexcept nogil:
-    """Save one prefix, or lock its pages, if all slots have been idle for long enough. Return whether it did."""
+    """Save one prefix, or lock its pages, if all slots have been idle for long enough. Return whether it did; not if it
+    waits for pages."""
     cdef int64_t t_idle_us = 0
     cdef Slot *slot = _next(state, &t_idle_us)
-    if slot == NULL or now - t_idle_us < PARK_IDLE_US:
+    if slot == NULL or now - t_idle_us < _wait_us(state):
         return 0
-    if cache_is_slow(&state.cache, slot.host_entry):
+    if _is_slow(state, slot):
         cache_lock(&state.cache, slot.host_entry)
+    elif not cache_prepare(&state.cache, &state.slots, slot):
+        return 0
     else:
         _save(state, slot)
     return 1
 
 
+cdef void parking_save_last(State *state) noexcept nogil:
+    """Save what no entry has yet, because this engine ends; but only for a moment."""
+    cdef int64_t t_end = now_us() + KEEP_LAST_US
+    cdef Slot *slot
+    cdef int32_t i
+    if _saves(state):
+        for i in range(state.slots.n):
+            slot = &state.slots.items[i]
+            if now_us() < t_end and _is_unsaved(state, slot):
+                _save(state, slot)
+    while now_us() < t_end and memory_sign(state.cache.memory):
+        pass
+
+
 cdef int parking_timeout_ms(const State *state, int64_t now) noexcept nogil:
-    """Return the time until the next save, in milliseconds; -1 if there is nothing to save."""
+    """Return the time until the next save, in milliseconds; -1 if there is nothing to save. The thread that allocates
+    pages wakes this one when they are there."""
     cdef int64_t t_idle_us = 0
-    if _next(state, &t_idle_us) == NULL:
+    if _next(state, &t_idle_us) == NULL or load_int(&state.cache.spare_state) == SPARE_WANTED:
         return -1
-    return <int>max(<int64_t>0, (t_idle_us + PARK_IDLE_US - now) // 1000 + 1)
+    return <int>max(<int64_t>0, (t_idle_us + _wait_us(state) - now) // 1000 + 1)
 
 
 # --- restoring --------------------------------------------------------------------------------------------------

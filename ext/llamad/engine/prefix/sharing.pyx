@@ -9,11 +9,10 @@ from llamad.engine.costs.scheduler cimport (
 )
 from llamad.engine.state.flush cimport flush_pending
 from llamad.protocol.adapter_span cimport span_common
+from llamad.engine.kv.cache_lookup cimport cache_common, cache_find, cache_holds
 from llamad.engine.kv.cells cimport cells_busy, cells_fit
 from llamad.engine.kv.chunk_reuse cimport reuse_chunks, reuse_reaches
-from llamad.engine.kv.host_cache cimport (
-    cache_common, cache_entry, cache_find, cache_holds, cache_restore, cache_save,
-)
+from llamad.engine.kv.host_cache cimport cache_entry, cache_restore, cache_save
 from llamad.engine.kv.shared_cells cimport shared_with_any
 from llamad.engine.kv.slots cimport (
     SLOT_DECODING, SLOT_PREFILLING, Slot, Slots, common_prefix, may_use, slot_can_cut, slot_can_keep, slot_clear,

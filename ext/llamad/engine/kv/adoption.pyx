@@ -1,0 +1,108 @@
+# Owns: what an engine takes over from one that has ended: prompt cache entries, and the checkpoints of their tokens. Runs
+# once, before the engine thread does. Trusts no bytes of it; trust.pyx checks them before their first use.
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport calloc, free
+
+from llamad.engine.costs.scheduler cimport CACHE_ENTRIES_MAX, CACHE_TOKENS_MIN
+from llamad.engine.kv.cache_types cimport Cache, CacheEntry
+from llamad.engine.kv.checkpoints cimport (
+    Checkpoint, CheckpointList, checkpoint_adopt, list_add, list_drop, list_init,
+)
+from llamad.engine.kv.host_cache cimport cache_add
+from llamad.engine.kv.slots cimport Slots
+from llamad.protocol.cache_memory cimport (
+    LLAMAD_CACHE_CHECKPOINT, LLAMAD_CACHE_READY, LLAMAD_CACHE_ROWS, LLAMAD_CACHE_STATE, llamad_cache, llamad_cache_row,
+    memory_adopt, memory_drop, memory_prefix,
+)
+
+
+cdef int _is_ready(const llamad_cache *memory, int32_t row, int kind) noexcept nogil:
+    return memory.rows[row].state == LLAMAD_CACHE_READY and memory.rows[row].kind == <unsigned int>kind
+
+
+cdef int _is_usable(const Cache *cache, const Slots *slots, int32_t row) noexcept nogil:
+    cdef int32_t n_tokens = cache.memory.rows[row].n_tokens
+    return (cache.bytes_max > 0 and cache.n_entries < CACHE_ENTRIES_MAX and cache.trust.layout != NULL
+            and CACHE_TOKENS_MIN <= n_tokens <= slots.n_ctx)
+
+
+cdef int _is_of(const llamad_cache_row *about, const CacheEntry *entry, int32_t n_tokens, uint64_t prefix) noexcept nogil:
+    """Return whether the checkpoint was made after these tokens, with the same adapters and for the same owner."""
+    return (about.n_tokens == n_tokens and about.prefix == prefix and about.owner == entry.owner
+            and about.adapters_base == entry.adapters.base and about.adapters_set == entry.adapters.set
+            and about.n_base == entry.adapters.n_base)
+
+
+ctypedef struct Found:
+    int32_t rows[LLAMAD_CACHE_ROWS]           # checkpoints, in the order of their numbers of tokens
+    Checkpoint *taken[LLAMAD_CACHE_ROWS]      # those that an entry has, by row
+    int32_t n
+
+
+cdef void _find_checkpoints(const llamad_cache *memory, Found *found) noexcept nogil:
+    cdef int32_t row, i
+    for row in range(LLAMAD_CACHE_ROWS):
+        if _is_ready(memory, row, LLAMAD_CACHE_CHECKPOINT):
+            i = found.n
+            while i > 0 and memory.rows[found.rows[i - 1]].n_tokens > memory.rows[row].n_tokens:
+                found.rows[i] = found.rows[i - 1]
+                i -= 1
+            found.rows[i] = row
+            found.n += 1
+
+
+cdef void _link(Cache *cache, Found *found, CheckpointList *items, int32_t row) noexcept nogil:
+    if found.taken[row] == NULL:
+        found.taken[row] = checkpoint_adopt(cache.checkpoints, row)
+        if found.taken[row] == NULL:
+            return
+    if items.n == cache.checkpoints.n_max:
+        list_drop(cache.checkpoints, items, 0)
+    list_add(items, found.taken[row])
+
+
+cdef void _link_all(Cache *cache, Found *found, CacheEntry *entry) noexcept nogil:
+    """Give the entry the checkpoints that were made after its first tokens; the last ones, if there are too many."""
+    cdef llamad_cache_row *rows = cache.memory.rows
+    cdef uint64_t prefix = 0
+    cdef int32_t i, k = 0
+    if list_init(&entry.checkpoints, cache.checkpoints.n_max) < 0:
+        return
+    for i in range(1, entry.n_tokens + 1):
+        prefix = memory_prefix(prefix, entry.tokens[i - 1])
+        while k < found.n and rows[found.rows[k]].n_tokens <= i:
+            if _is_of(&rows[found.rows[k]], entry, i, prefix) and (
+                    entry.checkpoints.n == 0 or entry.checkpoints.items[entry.checkpoints.n - 1].n_tokens < i):
+                _link(cache, found, &entry.checkpoints, found.rows[k])
+            k += 1
+
+
+cdef void _adopt_checkpoints(Cache *cache) noexcept nogil:
+    """Link the checkpoints to the entries that can use them, and drop the others."""
+    cdef Found *found = <Found *>calloc(1, sizeof(Found))
+    cdef int64_t i
+    if found == NULL:
+        return
+    _find_checkpoints(cache.memory, found)
+    if cache.checkpoints.n_max:
+        for i in range(cache.n_entries):
+            _link_all(cache, found, &cache.entries[i])
+    for i in range(found.n):
+        if found.taken[found.rows[i]] == NULL:
+            memory_drop(cache.memory, found.rows[i])
+    free(found)
+
+
+cdef int32_t adoption_run(Cache *cache, const Slots *slots, const uint8_t *fingerprint) noexcept nogil:
+    """Adopt what the memory holds, if it has this fingerprint. Return the number of entries."""
+    cdef llamad_cache *memory = cache.memory
+    cdef int32_t row
+    memory_adopt(memory, fingerprint)
+    for row in range(LLAMAD_CACHE_ROWS):
+        if _is_ready(memory, row, LLAMAD_CACHE_STATE):
+            if _is_usable(cache, slots, row):
+                cache_add(cache, row)
+            else:
+                memory_drop(memory, row)
+    _adopt_checkpoints(cache)
+    return <int32_t>cache.n_entries

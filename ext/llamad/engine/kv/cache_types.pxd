@@ -1,0 +1,57 @@
+# The types of the prompt cache in host memory. host_cache.pyx owns what they hold.
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+
+from llamad.base.function_table cimport llamad_table
+from llamad.engine.kv.checkpoints cimport CheckpointList, Checkpoints
+from llamad.engine.kv.device_copies cimport Copies
+from llamad.engine.kv.trust cimport Trust
+from llamad.protocol.adapter_span cimport AdapterSpan
+from llamad.protocol.cache_memory cimport llamad_cache
+
+ctypedef struct CacheEntry:
+    uint64_t id
+    AdapterSpan adapters
+    uint64_t first_hash      # of its first tokens, to skip other entries quickly; equal ones are compared in full
+    uint64_t owner
+    int32_t row              # in the cache memory
+    int32_t n_tokens
+    int32_t is_held          # for a suspended task: it is not evicted
+    int32_t is_locked        # its pages are locked, for a device that reads them; -1: they cannot be locked
+    CheckpointList checkpoints
+    uint8_t *pages           # SES1: its head, the tokens, then the state
+    const int32_t *tokens
+    size_t n_state
+    size_t capacity
+
+# Pages for the next entry, which another thread prepares while the engine is idle.
+cdef enum SpareState:
+    SPARE_NONE = 0
+    SPARE_WANTED = 1
+    SPARE_READY = 2
+
+ctypedef struct Cache:
+    CacheEntry *entries
+    llamad_cache *memory     # outlives the engine
+    Trust trust              # in what it holds from another engine
+    size_t bytes_max         # including all checkpoints; 0: off
+    Checkpoints *checkpoints
+    Copies copies            # of entries
+    const llamad_table *table
+    void *ctx
+    int32_t drops_idle       # prefixes that idle slots give up to make room are not saved
+    uint64_t pinned          # the entry that is being restored, which must not be dropped; 0: none
+    int32_t spare            # a row with spare pages, unless spare_state is SPARE_NONE
+    int32_t spare_state      # atomic: a SpareState
+    size_t n_spare           # its size
+    int64_t turn_us          # time spent on states in this turn of the engine
+    double save_token_us     # the learned cost of saving, per token
+
+    # Only the engine thread writes these, any thread reads them.
+    int64_t n_entries
+    uint64_t n_bytes
+    uint64_t n_saves
+    uint64_t n_hits
+    uint64_t n_restored      # tokens
+    uint64_t n_dropped       # entries that were dropped to make room
+    int64_t state_us
+    int64_t state_us_max

@@ -1,0 +1,17 @@
+# The check of states for compiled code.
+from libc.stdint cimport int32_t, uint8_t, uint32_t
+
+cdef extern from "llamad/ses1/state.h" nogil:
+    ctypedef struct llamad_layout:
+        pass
+
+cdef class Layout:
+    """The layout in which llama.cpp writes the running model's memory, learned from its states of one token and of two.
+    n_window is the number of tokens in its sliding window, 0 without one."""
+
+    cdef llamad_layout *layout
+
+cdef int state_is_sound(const llamad_layout *layout, const uint8_t *data, size_t n, uint32_t n_vocab, uint32_t n_ctx,
+                        uint32_t n_tokens) noexcept nogil
+cdef int checkpoint_is_sound(const llamad_layout *layout, const uint8_t *data, size_t n,
+                             uint32_t n_tokens) noexcept nogil
