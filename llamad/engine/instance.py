@@ -247,6 +247,7 @@ class Instance:
 
     def _core(self) -> Core:
         settings, loaded = self._settings, self.loaded
+        n_held = self._cache_memory.n_bytes
         return Core(
             loaded.vocab,
             loaded.context_address,
@@ -271,10 +272,10 @@ class Instance:
             group_w=settings.grp_attn_w,
             has_device=loaded.has_device,
             api_only=settings.llama_api_only,
-            cache_bytes=cache_ram_bytes(settings),
+            cache_bytes=cache_ram_bytes(settings, n_held),
             n_checkpoints=settings.ctx_checkpoints if loaded.needs_checkpoints else 0,
             checkpoint_min_step=settings.checkpoint_min_step,
-            checkpoint_bytes=checkpoint_bytes(settings),
+            checkpoint_bytes=checkpoint_bytes(settings, n_held),
             cache_idle=settings.cache_idle_slots,
             n_row=loaded.n_row if settings.mmproj is not None else 0,
             n_text_max=max(loaded.info.n_ctx_train, loaded.n_ctx_slot),

@@ -35,6 +35,7 @@ class Budget(msgspec.Struct, frozen=True):
     spare: int = 0  # bytes to leave free on each device, after a load that failed because memory ran out
     bytes_max: int = 0  # the limit for all models together on each device (--models-memory-max); 0: none
     capacity: dict[str, int] = {}  # from the Planned messages of earlier engines of this daemon
+    cache_bytes: int = 0  # prompts of all models in shared memory, which no process holds alone
 
 
 class Start(Message, frozen=True):

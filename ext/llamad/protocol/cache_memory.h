@@ -105,9 +105,9 @@ int llamad_cache_row_is_sane(const llamad_cache *cache, int32_t row, uint32_t st
 /* Any process: keeps the entry's pages until llamad_cache_unpin(). Returns its row, or -1 if it is not READY. */
 int32_t llamad_cache_pin(llamad_cache *cache, uint64_t id);
 void llamad_cache_unpin(llamad_cache *cache, int32_t row);
-/* Frees the pages of all READY entries that come before `n_bytes` are left, the longest unused first, and whatever no
- * entry uses. Only while no engine runs. */
-void llamad_cache_shrink(llamad_cache *cache, uint64_t n_bytes);
+/* Drops the longest unused READY entries until they have at most n_bytes, and returns how many they have. Only while no
+ * engine runs. Many pages do not keep the caller. What an engine has left half-written stays for the next to free. */
+uint64_t llamad_cache_shrink(llamad_cache *cache, uint64_t n_bytes);
 /* Returns the bytes that have pages. */
 uint64_t llamad_cache_resident(const llamad_cache *cache);
 

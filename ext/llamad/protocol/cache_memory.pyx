@@ -18,7 +18,7 @@ cdef extern from "llamad/protocol/cache_memory.h" nogil:
                                  llamad_cache_row *copy) noexcept
     int32_t llamad_cache_pin(llamad_cache *cache, uint64_t id) noexcept
     void llamad_cache_unpin(llamad_cache *cache, int32_t row) noexcept
-    void llamad_cache_shrink(llamad_cache *cache, uint64_t n_bytes) noexcept
+    uint64_t llamad_cache_shrink(llamad_cache *cache, uint64_t n_bytes) noexcept
     uint64_t llamad_cache_resident(const llamad_cache *cache) noexcept
     int32_t llamad_cache_adopt(llamad_cache *cache, const uint8_t *fingerprint) noexcept
     int32_t llamad_cache_take(llamad_cache *cache, size_t n, int32_t old) noexcept
@@ -109,12 +109,10 @@ cdef class CacheMemory:
     def unpin(self, id: int) -> None:
         llamad_cache_unpin(&self.cache, self._pins.pop(id))
 
-    def shrink(self, n_bytes: int) -> None:
-        """Drop the longest unused entries until at most n_bytes are left, and what an engine left behind. Only while no
-        engine runs. It may take tens of milliseconds for each gigabyte."""
-        cdef uint64_t n = n_bytes
-        with nogil:
-            llamad_cache_shrink(&self.cache, n)
+    def shrink(self, n_bytes: int) -> int:
+        """Drop the longest unused entries until they have at most n_bytes, except those that are pinned. Return how many
+        they have. Only while no engine runs. Another thread frees the memory."""
+        return llamad_cache_shrink(&self.cache, n_bytes)
 
 
 def checksum(const uint8_t[::1] data) -> int:

@@ -322,20 +322,29 @@ int32_t llamad_cache_adopt(llamad_cache *cache, const uint8_t *fingerprint) {
     return n;
 }
 
-void llamad_cache_shrink(llamad_cache *cache, uint64_t n_bytes) {
-    int32_t i, oldest;
-    (void) clean(cache);
-    while (llamad_cache_resident(cache) > n_bytes + DATA_AT) {
-        oldest = -1;
-        for (i = 0; i < LLAMAD_CACHE_ROWS; i++) {
-            const llamad_cache_row *row = &cache->rows[i];
-            if (state_of(row) != LLAMAD_CACHE_READY || has_readers(row)) continue;
-            if (oldest < 0 || row->used < cache->rows[oldest].used) oldest = i;
+// Drops a row of a memory that no engine uses. Its range is never given away again, so another thread may free it.
+static void forget(llamad_cache *cache, const llamad_cache_row *copy, int32_t i) {
+    set_state(&cache->rows[i], LLAMAD_CACHE_LEAVING);
+    if (has_readers(&cache->rows[i])) return; // it was pinned just now; the next engine frees it
+    llamad_pages_drop(cache->fd, NULL, 0, copy->at, copy->capacity);
+    set_state(&cache->rows[i], LLAMAD_CACHE_FREE);
+}
+
+uint64_t llamad_cache_shrink(llamad_cache *cache, uint64_t n_bytes) {
+    llamad_cache_row copy, oldest = {0};
+    uint64_t n;
+    int32_t i, chosen;
+    do {
+        chosen = -1;
+        for (i = 0, n = 0; i < LLAMAD_CACHE_ROWS; i++) {
+            if (!llamad_cache_row_is_sane(cache, i, LLAMAD_CACHE_READY, &copy)) continue;
+            n += copy.capacity;
+            if (copy.n_readers == 0 && (chosen < 0 || copy.used < oldest.used)) {
+                chosen = i;
+                oldest = copy;
+            }
         }
-        if (oldest < 0) return;
-        set_state(&cache->rows[oldest], LLAMAD_CACHE_LEAVING);
-        if (has_readers(&cache->rows[oldest])) continue; // it was pinned just now; the next cleaning frees it
-        llamad_pages_punch(cache->fd, cache->rows[oldest].at, cache->rows[oldest].capacity);
-        set_state(&cache->rows[oldest], LLAMAD_CACHE_FREE);
-    }
+        if (n > n_bytes && chosen >= 0) forget(cache, &oldest, chosen);
+    } while (n > n_bytes && chosen >= 0);
+    return n;
 }

@@ -115,7 +115,7 @@ def _device_bytes(device: Device, name: str, budget: Budget, margin: int) -> int
 
 
 def _host_bytes(budget: Budget, margin: int) -> int:
-    seen = memory.host_free(with_files=True) + daemon_memory.private_bytes()
+    seen = memory.host_free(with_files=True) + daemon_memory.private_bytes() + budget.cache_bytes
     return _settled(seen, _known(HOST, budget), margin)
 
 

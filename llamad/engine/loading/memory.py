@@ -144,22 +144,22 @@ def host_free(*, with_files: bool = False) -> int:
     return free if left is None else min(free, left)
 
 
-def cache_ram_bytes(settings: ModelSettings) -> int:
-    """Return the bytes for prompts in host memory (--cache-ram). They are 0 with self-extend, whose positions cannot be
-    split again."""
+def cache_ram_bytes(settings: ModelSettings, n_held: int = 0) -> int:
+    """Return the bytes for prompts in host memory (--cache-ram), of which the last engine's prompts have n_held already.
+    They are 0 with self-extend, whose positions cannot be split again."""
     if settings.cache_ram < 0:
         return int(settings.grp_attn_n == 1) << 62
     if settings.cache_ram == 0 or settings.grp_attn_n > 1:
         return 0
-    return min(settings.cache_ram << 20, max(0, host_free() // 2))
+    return min(settings.cache_ram << 20, max(0, (host_free() + n_held) // 2))
 
 
-def checkpoint_bytes(settings: ModelSettings) -> int:
+def checkpoint_bytes(settings: ModelSettings, n_held: int = 0) -> int:
     """Return the bytes for context checkpoints: half of --cache-ram, which includes them; without it, a share of the
     free memory."""
     if settings.cache_ram == 0:
         return min(CHECKPOINT_BYTES_MAX, max(0, host_free() // 4))
-    return cache_ram_bytes(settings) // 2
+    return cache_ram_bytes(settings, n_held) // 2
 
 
 def has_gpu() -> bool:

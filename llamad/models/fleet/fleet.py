@@ -315,6 +315,7 @@ class Fleet:
             spare=engine.spare,
             bytes_max=self._memory_max,
             capacity=self._capacity,
+            cache_bytes=sum(one.host.cache_memory.n_bytes for one in self._engines.values()),
         )
 
     def drain(self) -> None:

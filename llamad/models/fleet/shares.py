@@ -1,7 +1,8 @@
-"""Divides CPU threads and --cache-ram among the engines of a fleet.
+"""Divides CPU threads among the engines of a fleet, and --cache-ram among its models.
 
 Used on the event loop. llama.cpp's threads wait for each other after every operation, so engines that compute at the
-same time must not have more threads than there are cores. An engine that computes alone has all of them.
+same time must not have more threads than there are cores. An engine that computes alone has all of them. The prompts of
+a model stay in memory while it has no engine, so that it goes on with them when it is loaded again.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from llamad.engine.loading.memory import host_free
 from llamad.engine.loading.threads import compute_threads
 from llamad.models.host import Host
 from llamad.models.host_state import State
+
+# The table of a cache memory takes less than this.
+EMPTY_BYTES = 2 << 20
 
 
 class Sharing(Protocol):
@@ -36,7 +40,7 @@ class Shares:
         loaded = [one for one in engines if one.host.state is State.READY]
         n_busy = sum(one.n_active > 0 for one in loaded)
         n_threads = max(1, self._n_cores // max(1, n_busy))
-        n_bytes = self._cache_bytes // max(1, len(loaded))
+        n_bytes = (self._cache_bytes - self._resting_bytes(engines, len(loaded))) // max(1, len(loaded))
         hosts = {one.host for one in loaded}
         self._last = {host: given for host, given in self._last.items() if host in hosts}
         for one in loaded:
@@ -48,3 +52,13 @@ class Shares:
             if new != last:
                 self._last[one.host] = new
                 one.host.share(share, share if one.host.settings.n_threads_batch <= 0 else 0, n_bytes)
+
+    def _resting_bytes(self, engines: Sequence[Sharing], n_loaded: int) -> int:
+        """Return the bytes of prompts whose models have no engine. Each such model keeps at most what it would get if it
+        were loaded, too; its longest unused prompts go first."""
+        if self._cache_bytes == 0:
+            return 0
+        memories = [one.host.cache_memory for one in engines if not one.host.has_engine]
+        held = {memory: n for memory in memories if (n := memory.n_bytes) > EMPTY_BYTES}
+        n_each = self._cache_bytes // (n_loaded + len(held) or 1)
+        return sum(memory.shrink(n_each) if n > n_each else n for memory, n in held.items())

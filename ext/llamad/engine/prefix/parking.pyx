@@ -75,7 +75,7 @@ cdef void _park(State *state, Slot *slot) noexcept nogil:
 
 cdef void parking_run(State *state, const Slot *spared) noexcept nogil:
     """Park the idle prefixes of other slots before the task in the slot `spared` is prefilled. Prefixes that are not
-    saved yet stay if other tasks would have to wait for that."""
+    saved yet stay if other tasks would have to wait for that, or this one for pages."""
     cdef Slot *slot
     cdef int32_t i, is_alone = 1
     if not _parks(state):
@@ -85,7 +85,8 @@ cdef void parking_run(State *state, const Slot *spared) noexcept nogil:
         is_alone = is_alone and (slot.state == SLOT_IDLE or slot == spared)
     for i in range(state.slots.n):
         slot = &state.slots.items[i]
-        if slot != spared and _is_candidate(state, slot) and (_is_saved(state, slot) or is_alone and _save(state, slot)):
+        if slot != spared and _is_candidate(state, slot) and (_is_saved(state, slot) or is_alone and (
+                cache_prepare(&state.cache, &state.slots, slot) and _save(state, slot))):
             _park(state, slot)
 
 

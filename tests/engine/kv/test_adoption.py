@@ -1,0 +1,244 @@
+"""Prompts that outlive their engine: what the next engine takes over from the cache memory, what it refuses, and what the
+front may do with it meanwhile. The fake counts a state that is restored to other tokens than its own as a bad call."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+
+import pytest
+from support.engine_harness import Harness, learn_layout
+
+from llamad.engine.testing.fake import Fake
+from llamad.protocol.blobs import Blob
+from llamad.protocol.cache_memory import CacheMemory, checksum
+from llamad.protocol.messages import ACTION_INSERT, RESULT_DONE, RESULT_NO_ROOM
+
+MANY = 1 << 30
+MARK = bytes(range(32))
+DATA_AT = 2 << 20  # where the first entry of a new memory lies
+TABLE_AT = 4096
+PLAIN = {"n_slots": 2, "cache_bytes": MANY}
+WHOLE = {
+    "n_slots": 1,
+    "can_share": False,
+    "n_checkpoints": 32,
+    "checkpoint_min_step": 8192,
+    "checkpoint_bytes": MANY,
+    "cache_bytes": MANY,
+}
+
+
+def text(seed: int, n: int = 200) -> bytes:
+    return bytes(33 + (i * i + 7 * seed + i // (seed + 1)) % 90 for i in range(n))
+
+
+A, B, C = text(1), text(2), text(3)
+
+
+class Engine(Harness):
+    """An engine over the front's memory. Leaving the block is an orderly end."""
+
+    def __init__(self, front: CacheMemory, fake: Fake | None = None, mark: bytes = MARK, **options):
+        super().__init__(fake or Fake(), memory=CacheMemory(os.dup(front.fd)), **(PLAIN | options))
+        self.n_adopted = self.core.adopt(learn_layout(self.core, 40), mark)
+        self.n_bad = 0
+        self._tending = threading.Thread(target=self._tend, daemon=True)
+
+    def _tend(self):
+        while (n_bad := self.core.tend()) >= 0:
+            self.n_bad = n_bad
+
+    def __enter__(self):
+        self._tending.start()
+        return super().__enter__()
+
+    def __exit__(self, *error):
+        super().__exit__(*error)
+        self.core.end_tending()
+        self._tending.join()
+
+    def ask(self, prompt: bytes, **options) -> int:
+        task = self.submit(prompt, **({"n_predict": 4} | options))
+        self.wait(task)
+        assert self.text(task) == bytes(prompt[-1] + k for k in (1, 2, 3, 4))
+        return self.n_cached(task)
+
+
+def until(condition, seconds: float = 20) -> None:
+    t_end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < t_end
+        time.sleep(0.01)
+
+
+def left(front: CacheMemory, *prompts: bytes, **options) -> None:
+    """Let an engine leave these prompts."""
+    with Engine(front, **options) as one:
+        for prompt in prompts:
+            one.ask(prompt)
+
+
+@pytest.mark.parametrize("n_cells", [0, 1024])
+def test_the_next_engine_goes_on(n_cells):
+    front = CacheMemory()
+    left(front, A, n_cells=n_cells)
+    assert [entry.n_tokens for entry in front.entries()] == [204]
+    with Engine(front, n_cells=n_cells) as two:
+        assert two.n_adopted == 1
+        assert two.ask(A + B[:50]) == 201  # the answer was another
+        assert two.n_bad == 0
+
+
+def test_a_turn_is_saved_while_the_engine_is_idle():
+    front = CacheMemory()
+    with Engine(front) as one:
+        one.ask(A)
+        until(lambda: len(front.entries()) == 1, 5)
+        n_bytes = front.n_bytes
+        answer = bytes(A[-1] + k for k in (1, 2, 3, 4))
+        one.ask(A + answer + B[:20])
+        until(lambda: [entry.n_tokens for entry in front.entries()] == [228], 5)
+        assert front.n_bytes <= n_bytes + 8192  # it has grown in its place
+
+
+def test_a_memory_that_cannot_be_cut_has_its_checkpoints():
+    front = CacheMemory()
+    with Engine(front, Fake(can_cut=False), **WHOLE) as one:
+        one.ask(A)
+        until(lambda: len(front.entries()) == 1, 5)
+    with Engine(front, Fake(can_cut=False), **WHOLE) as two:
+        assert two.n_adopted == 1
+        assert two.ask(A) == 201 - 4
+        assert two.stats()["checkpoint_used"] == 1
+
+
+@pytest.mark.parametrize("place", [4, 100, 2000])
+def test_damaged_bytes_are_found(place):
+    front = CacheMemory()
+    left(front, A)
+    byte = os.pread(front.fd, 1, DATA_AT + place)
+    os.pwrite(front.fd, bytes([byte[0] ^ 4]), DATA_AT + place)
+    with Engine(front) as two:
+        assert two.n_adopted == 1
+        assert two.ask(A) == 0
+        until(lambda: two.n_bad == 1)
+
+
+def test_a_damaged_checkpoint_is_found():
+    front = CacheMemory()
+    left(front, A, fake=Fake(can_cut=False), **WHOLE)
+    os.pwrite(front.fd, b"\xff" * 64, DATA_AT + 200)  # the checkpoint was made first
+    with Engine(front, Fake(can_cut=False), **WHOLE) as two:
+        assert two.n_adopted == 1
+        assert two.ask(A) == 0
+        until(lambda: two.n_bad == 1)
+
+
+def test_another_model_takes_over_nothing():
+    front = CacheMemory()
+    left(front, A)
+    with Engine(front, mark=b"\1" * 32) as two:
+        assert (two.n_adopted, front.entries()) == (0, [])
+        assert front.n_bytes < DATA_AT
+        assert two.ask(A) == 0
+    assert front.fingerprint == b"\1" * 32
+
+
+def test_a_smaller_context_drops_what_is_too_long():
+    front = CacheMemory()
+    left(front, A, B[:100])
+    with Engine(front, n_ctx=128) as two:
+        assert two.n_adopted == 1
+        assert two.ask(B[:100]) == 100
+
+
+def test_a_smaller_share_drops_the_longest_unused():
+    front = CacheMemory()
+    left(front, A, B, C, n_slots=3)
+    n_each = front.entries()[0].n_bytes
+    with Engine(front, cache_bytes=2 * (n_each // 4096 + 1) * 4096) as two:
+        assert two.ask(C) > 190
+        assert two.ask(B) > 190
+        assert two.ask(A) < 64
+
+
+def test_owners_do_not_share():
+    front = CacheMemory()
+    with Engine(front) as one:
+        one.ask(A, owner=7)
+    assert [entry.owner for entry in front.entries()] == [7]
+    with Engine(front) as two:
+        assert two.ask(A, owner=8) == 0
+    with Engine(front) as three:
+        assert three.ask(A, owner=7) == 200
+
+
+def test_what_the_front_has_pinned_stays():
+    front = CacheMemory()
+    left(front, A, B)
+    first, second = sorted(front.entries(), key=lambda entry: entry.used)
+    data = front.pin(first.id)
+    assert front.shrink(0) == first.n_bytes + -first.n_bytes % 4096
+    assert [entry.id for entry in front.entries()] == [first.id]
+    assert front.pin(second.id) is None
+    assert bytes(data[:4]) == b"SES1"
+    with Engine(front, mark=b"\1" * 32) as two:  # which drops everything
+        assert front.entries() == []
+        assert checksum(data) == first.checksum
+        front.unpin(first.id)
+        two.ask(C)
+    assert [entry.n_tokens for entry in front.entries()] == [204]
+
+
+def test_pins_of_a_running_engine_are_respected():
+    front = CacheMemory()
+    with Engine(front, n_slots=1) as one:
+        one.ask(A)
+        until(lambda: len(front.entries()) == 1)
+        (entry,) = front.entries()
+        data = front.pin(entry.id)
+        one.ask(A + bytes(A[-1] + k for k in (1, 2, 3, 4)) + B[:50])
+        until(lambda: [one.id for one in front.entries()] not in ([], [entry.id]))
+        assert checksum(data) == entry.checksum
+        front.unpin(entry.id)
+
+
+def test_a_state_is_inserted():
+    front, other = CacheMemory(), CacheMemory()
+    left(front, A)
+    (entry,) = front.entries()
+    data = front.pin(entry.id)
+    blob = Blob(entry.n_bytes)
+    blob.size = entry.n_bytes
+    memoryview(blob)[:] = data
+    with Engine(other) as two:
+        action = two.act(
+            ACTION_INSERT, 0, blob, n_tokens=entry.n_tokens, n_bytes=entry.n_bytes, owner=7, session=3
+        )
+        assert two.done(action).result == RESULT_DONE
+        until(lambda: [(one.owner, one.session) for one in other.entries()] == [(7, 3)])
+        assert two.ask(A, owner=8) == 0
+        assert two.ask(A, owner=7) == 200
+    with Engine(CacheMemory(), cache_bytes=4096) as three:
+        action = three.act(ACTION_INSERT, 0, blob, n_tokens=entry.n_tokens, n_bytes=entry.n_bytes)
+        assert three.done(action).result == RESULT_NO_ROOM
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_damaged_table_does_no_harm(seed):
+    rng = random.Random(seed)
+    front = CacheMemory()
+    left(front, A, B)
+    for _ in range(rng.randint(1, 20)):
+        place = TABLE_AT + rng.randrange(3 * 128)
+        os.pwrite(front.fd, rng.choice([b"\0", b"\xff", bytes([rng.randrange(256)]), b"\x03"]), place)
+    if rng.random() < 0.3:
+        os.pwrite(front.fd, rng.randbytes(8), 16)  # where the next range begins
+    front.entries()
+    with Engine(front) as two:
+        two.ask(A)
+        two.ask(B)
+        two.ask(C)
