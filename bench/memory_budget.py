@@ -125,7 +125,8 @@ def _clients(address: Address, key: str, n: int, seconds: float, results: Simple
 
 
 def own_mb(pid: int) -> float:
-    """Return the memory of a process that is not backed by a file, in MiB."""
+    """Return the memory of a process that is not backed by a file, in MiB. Cached prompts, which outlive the process,
+    are not part of it."""
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines():
         if line.startswith("Anonymous:"):
             return int(line.split()[1]) / 1024

@@ -159,8 +159,9 @@ class Instance:
         """Take over the prompts that the model's last engine has left, if they fit this one."""
         try:
             layout = Layout(states[0], states[1], self.loaded.n_swa) if states else None
-        except StateError:
+        except StateError as error:
             layout = None
+            log.info("the prompts of this model do not outlive its engine: %s", error)
         n_prompts = core.adopt(layout, fingerprint(self._settings, self.loaded.n_ctx_slot))
         if n_prompts:
             log.info("the prompts of the last engine are kept: %d", n_prompts)

@@ -32,8 +32,8 @@ from llamad.engine.loading.opening import Loading
 from llamad.engine.loading.thread_pools import bind_caller
 from llamad.flags import engine_settings
 from llamad.protocol import blobs, process
-from llamad.protocol.cache_memory import CacheMemory
 from llamad.protocol import control_messages as messages
+from llamad.protocol.cache_memory import CacheMemory
 from llamad.protocol.channel import Descriptors
 from llamad.protocol.errors import FileRefused, LoadError, MemoryShort
 
@@ -240,9 +240,7 @@ def _load(server: Server, settings: ModelSettings, start: messages.Start) -> Ins
             server.may_proceed.wait()  # the front may also end this process
 
     try:
-        return Instance(
-            settings, descriptors, loading, tell, start.kept, start.budget, server.cache_memory
-        )
+        return Instance(settings, descriptors, loading, tell, start.kept, start.budget, server.cache_memory)
     finally:
         is_loaded.set()
 

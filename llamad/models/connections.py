@@ -51,10 +51,10 @@ class Connections:
     OSError if the step trace cannot be opened."""
 
     def __init__(
-        self, settings: ModelSettings, arena: Arena, cache_memory: CacheMemory | None = None
+        self, settings: ModelSettings, arena: Arena | None = None, cache_memory: CacheMemory | None = None
     ) -> None:
         self.settings = settings
-        self.arena = arena
+        self.arena = arena or Arena()
         self.cache_memory = cache_memory or CacheMemory()
         self.label = ""  # the model's name in log lines, if there are several models
         self.users: list[ModelUser] = []  # those that serve requests with this model
@@ -66,7 +66,7 @@ class Connections:
         self.states: States | None = None  # None unless the flags enable them
         self.spec_types = ""  # how the engine drafts; "" if it does not
         self.embedder: Embedder | None = None
-        self.media = make_reader(settings, arena) if not settings.is_remote else None
+        self.media = make_reader(settings, self.arena) if not settings.is_remote else None
         self.adapters = Adapters(settings.lora, not settings.lora_init_without_apply)
         self.loading = AdapterLoading(settings, self.adapters)
         # Opened now, so that a wrong path fails at start-up and not at the first request.

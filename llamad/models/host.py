@@ -26,7 +26,6 @@ from llamad.models.model_download import ModelDownload
 from llamad.models.projector import make_reader
 from llamad.models.restarts import Restarts
 from llamad.models.rpc_wait import reach
-from llamad.protocol.blobs import Arena
 from llamad.protocol.control_messages import (
     Budget,
     FromEngine,
@@ -57,8 +56,8 @@ class Host(Connections):
     and what prepare() made of it stay meanwhile."""
 
     def __init__(self, settings: ModelSettings, process: EngineProcess | None = None) -> None:
-        begun = (process.arena, process.cache_memory) if process is not None else (None, None)
-        super().__init__(settings, begun[0] or Arena(), begun[1])
+        arena, cache_memory = (process.arena, process.cache_memory) if process is not None else (None, None)
+        super().__init__(settings, arena, cache_memory)
         if settings.model_url is not None:  # the model's name until its file is there
             name = settings.model_url.partition("?")[0].rpartition("/")[2]
             self.settings = msgspec.structs.replace(settings, model=name)
@@ -360,7 +359,7 @@ class Host(Connections):
             self._shown, self.need, self.measured = -1, {}, {}
             if self.state is State.READY and self._is_wanted:
                 self._set_state(State.RESTARTING)
-            self._disconnect(is_stopped=not self._is_wanted)
+            self.disconnect(is_stopped=not self._is_wanted)
         return (time.monotonic() - t_ready if t_ready is not None else None), reason
 
     def _heard(self) -> float:
@@ -489,9 +488,6 @@ class Host(Connections):
             f", drafts: {self.spec_types}" if self.spec_types else "",
         )
         self._settle(self._settled)
-
-    def _disconnect(self, *, is_stopped: bool = False) -> None:
-        self.disconnect(is_stopped=is_stopped)
 
     def kill(self, reason: str) -> None:
         if self._process is not None:

@@ -59,9 +59,7 @@ cdef class Core:
                   n_window: int = 0, memory: CacheMemory | None = None) -> None:
         cdef State *state = &self.state
         memset(state, 0, sizeof(State))
-        if descriptors is None:
-            descriptors = Descriptors.create()
-        self.descriptors = descriptors
+        self.descriptors = descriptors = descriptors or Descriptors.create()
         self.own_link = Link(descriptors.memory, descriptors.command, descriptors.event, n_slots=n_slots, n_ctx=n_ctx,
                              n_ubatch=n_ubatch, has_device=has_device)
         state.channel = &self.own_link.channel

@@ -4,9 +4,10 @@
  * with a head and a table of rows; each row in use describes an entry, whose bytes have a range of the file of their
  * own. No range is given away twice, and most of the file has no pages: its size is no commitment of memory.
  *
- * Only the engine writes, except for `n_readers`. An entry that is complete is READY: the next engine adopts it, and the
- * front may read it. Whatever else a dying engine leaves is free for the next. While no engine runs, the front may drop
- * entries. Neither side trusts what the other has written: llamad_cache_row_is_sane() comes before any use of a row.
+ * Only the engine writes, except for `n_readers`. An entry that is complete is READY: the next engine adopts it, and
+ * the front may read it. Whatever else a dying engine leaves is free for the next. While no engine runs, the front may
+ * drop entries. Neither side trusts what the other has written: llamad_cache_row_is_sane() comes before any use of a
+ * row.
  */
 #ifndef LLAMAD_CACHE_MEMORY_H
 #define LLAMAD_CACHE_MEMORY_H
@@ -91,7 +92,7 @@ typedef struct llamad_cache {
 
 /* Returns the descriptor of a new memory without entries, or -1. */
 int llamad_cache_create(void);
-/* Maps a memory, and returns 0; -1 if it is none, or there is no address space. The descriptor is not closed with it. */
+/* Maps a memory, and returns 0; -1 if it is none, or there is no address space. The descriptor stays open after it. */
 int llamad_cache_open(llamad_cache *cache, int fd);
 void llamad_cache_close(llamad_cache *cache);
 
@@ -116,8 +117,8 @@ uint64_t llamad_cache_resident(const llamad_cache *cache);
 /* Takes over what another engine has left: maps the READY rows, which are UNCHECKED then, and frees all others. Returns
  * how many there are. With another fingerprint, nothing is taken over. */
 int32_t llamad_cache_adopt(llamad_cache *cache, const uint8_t *fingerprint);
-/* Returns a row of its own with pages for n bytes, or -1. If `old` is not -1, that row is dropped, and its pages are used
- * if that is possible: new ones are slower to write to. */
+/* Returns a row of its own with pages for n bytes, or -1. If `old` is not -1, that row is dropped, and its pages are
+ * used if that is possible: new ones are slower to write to. */
 int32_t llamad_cache_take(llamad_cache *cache, size_t n, int32_t old);
 /* The same without pages: they come with llamad_cache_populate(), which may run on another thread. */
 int32_t llamad_cache_reserve(llamad_cache *cache, size_t n);
@@ -129,6 +130,10 @@ void llamad_cache_drop(llamad_cache *cache, int32_t row);
 void llamad_cache_sweep(llamad_cache *cache);
 /* Notes that the entry was used. */
 void llamad_cache_use(llamad_cache *cache, int32_t row);
+/* Before llama.cpp reads an entry, and after it: should that end the engine, the next one does not try it again. The
+ * first returns what the second takes. */
+uint32_t llamad_cache_risk(llamad_cache *cache, int32_t row);
+void llamad_cache_survive(llamad_cache *cache, int32_t row, uint32_t state);
 
 /* Any thread of the engine: computes the checksum of an entry that has none, so that it is READY. Returns whether there
  * was one. */

@@ -66,6 +66,8 @@ cdef void memory_publish(llamad_cache *cache, int32_t row) noexcept nogil
 cdef void memory_drop(llamad_cache *cache, int32_t row) noexcept nogil
 cdef void memory_sweep(llamad_cache *cache) noexcept nogil
 cdef void memory_use(llamad_cache *cache, int32_t row) noexcept nogil
+cdef uint32_t memory_risk(llamad_cache *cache, int32_t row) noexcept nogil
+cdef void memory_survive(llamad_cache *cache, int32_t row, uint32_t state) noexcept nogil
 cdef int memory_sign(llamad_cache *cache) noexcept nogil
 
 cdef class CacheMemory:

@@ -28,6 +28,8 @@ cdef extern from "llamad/protocol/cache_memory.h" nogil:
     void llamad_cache_drop(llamad_cache *cache, int32_t row) noexcept
     void llamad_cache_sweep(llamad_cache *cache) noexcept
     void llamad_cache_use(llamad_cache *cache, int32_t row) noexcept
+    uint32_t llamad_cache_risk(llamad_cache *cache, int32_t row) noexcept
+    void llamad_cache_survive(llamad_cache *cache, int32_t row, uint32_t state) noexcept
     int llamad_cache_sign(llamad_cache *cache) noexcept
 
 
@@ -173,6 +175,14 @@ cdef void memory_sweep(llamad_cache *cache) noexcept nogil:
 
 cdef void memory_use(llamad_cache *cache, int32_t row) noexcept nogil:
     llamad_cache_use(cache, row)
+
+
+cdef uint32_t memory_risk(llamad_cache *cache, int32_t row) noexcept nogil:
+    return llamad_cache_risk(cache, row)
+
+
+cdef void memory_survive(llamad_cache *cache, int32_t row, uint32_t state) noexcept nogil:
+    llamad_cache_survive(cache, row, state)
 
 
 cdef int memory_sign(llamad_cache *cache) noexcept nogil:

@@ -246,6 +246,15 @@ int llamad_cache_sign(llamad_cache *cache) {
     return 0;
 }
 
+uint32_t llamad_cache_risk(llamad_cache *cache, int32_t row) {
+    return __atomic_exchange_n(&cache->rows[row].state, LLAMAD_CACHE_OWN, __ATOMIC_SEQ_CST);
+}
+
+void llamad_cache_survive(llamad_cache *cache, int32_t row, uint32_t state) {
+    set_state(&cache->rows[row], state);
+    if (state == LLAMAD_CACHE_WRITTEN) tell(cache);
+}
+
 // --- from one engine to the next --------------------------------------------------------------------------------------
 
 static int by_place(const void *a, const void *b) {

@@ -168,8 +168,9 @@ bool check_sections(Reader &in, const llamad_layout &layout, const uint8_t *toke
     uint32_t n_window = ALL; // the first section has all cells, the second only those of the window
     for (const Section &section : layout.sections) {
         const bool is_left_out = is_partial && !section.is_recurrent && n_window == ALL;
-        const bool is_right = is_left_out || (section.is_recurrent ? check_recurrent(in, section, blob, error)
-                                                                   : check_kv(in, section, blob, tokens, n_window, error));
+        const bool is_right = is_left_out ||
+                              (section.is_recurrent ? check_recurrent(in, section, blob, error)
+                                                    : check_kv(in, section, blob, tokens, n_window, error));
         if (!is_right) return false;
         n_window = layout.n_window ? layout.n_window : ALL - 1;
     }

@@ -312,7 +312,7 @@ ENGINE = ModelSection(
 
 PROMPT_CACHE = ModelSection(
     lambda served: _generates(served) and served.settings.cache_ram != 0,
-    counter("llamad:prompt_cache_saves_total", "Prompts saved when their slot was needed.", "cache_saves"),
+    counter("llamad:prompt_cache_saves_total", "Prompts saved to host memory.", "cache_saves"),
     counter("llamad:prompt_cache_hits_total", "Prompts restored to a slot.", "cache_hits"),
     counter("llamad:prompt_cache_dropped_total", "Prompts evicted.", "cache_dropped"),
     counter(

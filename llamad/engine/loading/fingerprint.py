@@ -26,8 +26,8 @@ SETTINGS = (
 
 
 def fingerprint(settings: ModelSettings, n_ctx_slot: int) -> bytes:
-    """Return the fingerprint of an engine with these settings, whose slots have so many tokens: some models choose their
-    RoPE by that. Raises OSError if a file is gone."""
+    """Return the fingerprint of an engine with these settings, whose slots have so many tokens: some models choose
+    their RoPE by that. Raises OSError if a file is gone."""
     vectors = [(one.scale, *_file(one.path)) for one in settings.control_vector]
     values = [getattr(settings, name) for name in SETTINGS]
     parts = [_file(path) for path in parts_of(settings.model)]

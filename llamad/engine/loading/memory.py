@@ -145,8 +145,8 @@ def host_free(*, with_files: bool = False) -> int:
 
 
 def cache_ram_bytes(settings: ModelSettings, n_held: int = 0) -> int:
-    """Return the bytes for prompts in host memory (--cache-ram), of which the last engine's prompts have n_held already.
-    They are 0 with self-extend, whose positions cannot be split again."""
+    """Return the bytes for prompts in host memory (--cache-ram), of which the last engine's prompts have n_held
+    already. They are 0 with self-extend, whose positions cannot be split again."""
     if settings.cache_ram < 0:
         return int(settings.grp_attn_n == 1) << 62
     if settings.cache_ram == 0 or settings.grp_attn_n > 1:

@@ -37,14 +37,14 @@ class Slots:
         names=("-cram", "--cache-ram"),
         kind=Int(low=-1),
         default=8192,
-        help="Host memory in MiB for prompts evicted from slots, at most half of what is free; 0: off, -1: no"
-        " limit.",
+        help="Host memory in MiB for prompts of slots, which outlive the model's engine, at most half of what is free;"
+        " 0: off, -1: no limit.",
     )
     cache_idle_slots: bool = flag(
         off=("--no-cache-idle-slots",),
         default=True,
-        help="In a unified KV cache, save an idle slot's prompt to --cache-ram when running requests need its cells;"
-        " off: drop it.",
+        help="Save the prompts of idle slots to --cache-ram: once nothing runs, and in a unified KV cache when running"
+        " requests need their cells; off: do not.",
     )
     share_prefixes: bool = flag(
         default=False,

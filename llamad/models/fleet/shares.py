@@ -54,8 +54,8 @@ class Shares:
                 one.host.share(share, share if one.host.settings.n_threads_batch <= 0 else 0, n_bytes)
 
     def _resting_bytes(self, engines: Sequence[Sharing], n_loaded: int) -> int:
-        """Return the bytes of prompts whose models have no engine. Each such model keeps at most what it would get if it
-        were loaded, too; its longest unused prompts go first."""
+        """Return the bytes of prompts whose models have no engine. Each such model keeps at most what it would get if
+        it were loaded, too; its longest unused prompts go first."""
         if self._cache_bytes == 0:
             return 0
         memories = [one.host.cache_memory for one in engines if not one.host.has_engine]

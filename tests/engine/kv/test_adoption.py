@@ -1,5 +1,6 @@
-"""Prompts that outlive their engine: what the next engine takes over from the cache memory, what it refuses, and what the
-front may do with it meanwhile. The fake counts a state that is restored to other tokens than its own as a bad call."""
+"""Prompts that outlive their engine: what the next engine takes over from the cache memory, what it refuses, and what
+the front may do with it meanwhile. The fake counts a state that is restored to other tokens than its own as a bad
+call."""
 
 from __future__ import annotations
 
@@ -211,6 +212,7 @@ def test_a_state_is_inserted():
     left(front, A)
     (entry,) = front.entries()
     data = front.pin(entry.id)
+    assert data is not None
     blob = Blob(entry.n_bytes)
     blob.size = entry.n_bytes
     memoryview(blob)[:] = data
@@ -225,6 +227,34 @@ def test_a_state_is_inserted():
     with Engine(CacheMemory(), cache_bytes=4096) as three:
         action = three.act(ACTION_INSERT, 0, blob, n_tokens=entry.n_tokens, n_bytes=entry.n_bytes)
         assert three.done(action).result == RESULT_NO_ROOM
+
+
+def test_the_state_of_a_suspended_task_is_not_adopted():
+    """No engine knows the task that it was held for. The file is copied while the engine runs, as if it had been killed
+    then."""
+    front, sizes = CacheMemory(), {"n_ctx": 256, "n_cells": 256}
+    with Engine(front, Fake(**sizes, unified=True, decode_us=100), **sizes, n_slots=4) as one:
+        tasks = [one.submit(bytes([97 + i]) * 70, n_predict=150) for i in range(4)]
+        one.until(lambda: one.port.stats()["n_suspended"] > 0)
+        one.catch()  # it is blocked then
+        copy = copied(front)
+        one.fake.block(False)
+        one.wait(*tasks)
+    with Engine(copy, Fake(**sizes, unified=True), **sizes) as two:
+        assert two.n_adopted == 0
+        assert copy.n_bytes < DATA_AT
+
+
+def copied(front: CacheMemory) -> CacheMemory:
+    copy = CacheMemory()
+    at = 0
+    while True:
+        try:
+            at = os.lseek(front.fd, at, os.SEEK_DATA)
+        except OSError:
+            return copy
+        os.pwrite(copy.fd, os.pread(front.fd, 4096, at), at)
+        at += 4096
 
 
 @pytest.mark.parametrize("seed", range(40))

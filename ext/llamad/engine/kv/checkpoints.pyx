@@ -3,14 +3,15 @@
 #
 # A checkpoint never changes. It can be used for any sequence whose first n_tokens are those after which it was made, as
 # long as the rest of the memory still holds them. So a slot and a prompt cache entry can share one, and it counts once.
-from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
 from llamad.base.system cimport now_us
 from llamad.engine.costs.scheduler cimport RARE_LEARN_RATE
 from llamad.engine.kv.trust cimport trust_row
 from llamad.protocol.cache_memory cimport (
-    LLAMAD_CACHE_CHECKPOINT, llamad_cache, llamad_cache_row, memory_drop, memory_prefix, memory_publish, memory_take,
+    LLAMAD_CACHE_CHECKPOINT, llamad_cache, llamad_cache_row, memory_drop, memory_prefix, memory_publish, memory_risk,
+    memory_survive, memory_take,
 )
 
 cdef int list_init(CheckpointList *list, int32_t n_max) noexcept nogil:
@@ -168,10 +169,13 @@ cdef int checkpoint_restore(Checkpoints *all, const Checkpoint *checkpoint, cons
     """Make the sequence, of which the checkpoint was made, hold its first n_tokens again, which take n_pos positions.
     Return 0, or -1; then it may hold anything. Nothing at all may be pending."""
     cdef int64_t t_start = now_us()
+    cdef uint32_t row_state
     if not trust_row(all.trust, checkpoint.row):
         return -1
+    row_state = memory_risk(all.trust.memory, checkpoint.row)
     if table.state_set(ctx, seq, checkpoint.pages, checkpoint.n_state, 1) != checkpoint.n_state:
         return -1
+    memory_survive(all.trust.memory, checkpoint.row, row_state)
     if table.seq_rm(ctx, seq, n_pos, -1) != 1:
         return -1
     all.n_used += 1

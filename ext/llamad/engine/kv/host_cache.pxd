@@ -1,5 +1,5 @@
-# The prompt cache in host memory: states of slots that are idle or were given to another prompt. They are found by their
-# tokens.
+# The prompt cache in host memory: states of slots that are idle or were given to another prompt. They are found by
+# their tokens.
 from libc.stdint cimport int32_t, uint8_t, uint64_t
 
 from llamad.base.function_table cimport llamad_table
@@ -13,8 +13,10 @@ cdef int cache_init(Cache *cache, size_t bytes_max, Checkpoints *checkpoints, co
                     void *ctx, llamad_cache *memory) noexcept nogil
 cdef void cache_free(Cache *cache) noexcept nogil
 cdef CacheEntry *cache_add(Cache *cache, int32_t row) noexcept nogil
-cdef int cache_prepare(Cache *cache, const Slots *slots, const Slot *slot) noexcept nogil
-cdef int cache_insert(Cache *cache, const Slots *slots, const uint8_t *data, const ActionCommand *command) noexcept nogil
+cdef int cache_prepare(Cache *cache, size_t n) noexcept nogil
+cdef int cache_prepare_save(Cache *cache, const Slots *slots, const Slot *slot) noexcept nogil
+cdef int cache_insert(Cache *cache, const Slots *slots, const uint8_t *data,
+                      const ActionCommand *command) noexcept nogil
 cdef uint64_t cache_save(Cache *cache, Slots *slots, const Slot *slot) noexcept nogil
 cdef uint64_t cache_hold(Cache *cache, Slots *slots, const Slot *slot) noexcept nogil
 cdef void cache_copy(Cache *cache, const Slots *slots, const Slot *slot, uint64_t id) noexcept nogil

@@ -1,11 +1,12 @@
 # Owns: the prompt cache in host memory, its limit and its order of eviction. Runs on the engine thread, between two
 # steps. It decides nothing: prefix/sharing.pyx says what is worth saving or restoring.
 #
-# An entry is the whole state of a slot, with its tokens and its checkpoints. It lies in a memory that outlives the engine
-# (protocol/cache_memory.h): the next engine of the model adopts it (adoption.pyx). Only held entries, and those with
-# media, are for this engine alone. Owners (API keys) and adapters do not share entries. Kinds of memory that cannot be truncated (recurrent ones, sliding windows) use an entry if the prompt
-# begins with all of its tokens, or as far as a checkpoint goes.
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+# An entry is the whole state of a slot, with its tokens and its checkpoints. It lies in a memory that outlives the
+# engine (protocol/cache_memory.h): the next engine of the model adopts it (adoption.pyx). Only held entries, and those
+# with media, are for this engine alone. Owners (API keys) and adapters do not share entries. Kinds of memory that
+# cannot be truncated (recurrent ones, sliding windows) use an entry if the prompt begins with all of its tokens, or as
+# far as a checkpoint goes.
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
@@ -19,8 +20,8 @@ from llamad.engine.kv.slots cimport Slot, Slots, slot_clear
 from llamad.engine.kv.trust cimport trust_row
 from llamad.protocol.adapter_span cimport AdapterSpan
 from llamad.protocol.cache_memory cimport (
-    LLAMAD_CACHE_STATE, llamad_cache, llamad_cache_row, memory_drop, memory_publish, memory_reserve, memory_take,
-    memory_use,
+    LLAMAD_CACHE_STATE, llamad_cache, llamad_cache_row, memory_drop, memory_publish, memory_reserve, memory_risk,
+    memory_survive, memory_take, memory_use,
 )
 from llamad.protocol.messages cimport RESULT_DONE, RESULT_FAILED, RESULT_NO_ROOM, ActionCommand
 from llamad.protocol.row_ids cimport ids_positions
@@ -206,12 +207,14 @@ cdef void _drop_spare(Cache *cache) noexcept nogil:
         cache.n_spare = 0
 
 
+cdef int _fits_spare(const Cache *cache, size_t n) noexcept nogil:
+    return n <= cache.memory.rows[cache.spare].span and cache.n_spare <= 2 * n
+
+
 cdef int32_t _take_pages(Cache *cache, size_t n, int32_t row) noexcept nogil:
     """Return a row with pages for n bytes within the limit, or -1. `row` is one that the caller has, or -1: its pages, or
     spare ones, or those of an evicted entry are used again if they fit, because new pages are slower to write to."""
-    cdef int is_spare = row < 0 and load_int(&cache.spare_state) == SPARE_READY and (
-        n <= cache.memory.rows[cache.spare].span and cache.n_spare <= 2 * n)
-    if is_spare:
+    if row < 0 and load_int(&cache.spare_state) == SPARE_READY and _fits_spare(cache, n):
         row = cache.spare
         cache.spare_state = SPARE_NONE
         cache.n_spare = 0
@@ -224,21 +227,16 @@ cdef int32_t _take_pages(Cache *cache, size_t n, int32_t row) noexcept nogil:
     return memory_take(cache.memory, n, row)
 
 
-cdef int cache_prepare(Cache *cache, const Slots *slots, const Slot *slot) noexcept nogil:
-    """Return whether the slot can be saved without allocating many pages. If not, another thread allocates them, and this
-    is called again; if that would not fit into the limit, saving will fail, too."""
-    cdef size_t n = HEAD + <size_t>slot.n_tokens * sizeof(int32_t) + slots.table.state_size(slots.ctx, slot.id, 0)
-    cdef uint64_t hash
-    cdef int64_t i
-    cdef int32_t row = -1
-    if not load_int(&cache.memory.is_tended) or slot.n_tokens < CACHE_TOKENS_MIN:
+cdef int cache_prepare(Cache *cache, size_t n) noexcept nogil:
+    """Return whether n bytes can be taken without allocating many pages. If not, another thread allocates them and wakes
+    this one, which then calls it again. If they do not fit into the limit, this is 1, and taking them will fail."""
+    cdef int32_t row = -1, spare_state = load_int(&cache.spare_state)
+    if not load_int(&cache.memory.is_tended):
         return 1
-    if load_int(&cache.spare_state) != SPARE_NONE:
-        return load_int(&cache.spare_state) == SPARE_READY
-    hash = cache_hash(slot.tokens)
-    for i in range(cache.n_entries):
-        if n <= cache.memory.rows[cache.entries[i].row].span and _is_replaced(cache, slots, i, hash, slot):
-            return 1
+    if spare_state == SPARE_READY and not _fits_spare(cache, n):
+        _drop_spare(cache)
+    elif spare_state != SPARE_NONE:
+        return spare_state == SPARE_READY
     if not _make_room(cache, _rounded(n), &row):
         return 1
     if row < 0:
@@ -251,6 +249,20 @@ cdef int cache_prepare(Cache *cache, const Slots *slots, const Slot *slot) noexc
     fetch_add_int(&cache.memory.news, 1)
     futex_wake_all(&cache.memory.news)
     return 0
+
+
+cdef int cache_prepare_save(Cache *cache, const Slots *slots, const Slot *slot) noexcept nogil:
+    """The same for the slot's state, which may also be written in the place of an entry that it replaces."""
+    cdef size_t n = HEAD + <size_t>slot.n_tokens * sizeof(int32_t) + slots.table.state_size(slots.ctx, slot.id, 0)
+    cdef uint64_t hash
+    cdef int64_t i
+    if slot.n_tokens < CACHE_TOKENS_MIN:
+        return 1
+    hash = cache_hash(slot.tokens)
+    for i in range(cache.n_entries):
+        if n <= cache.memory.rows[cache.entries[i].row].span and _is_replaced(cache, slots, i, hash, slot):
+            return 1
+    return cache_prepare(cache, n)
 
 
 cdef void _spent(Cache *cache, int64_t t_start) noexcept nogil:
@@ -357,7 +369,8 @@ cdef uint64_t cache_hold(Cache *cache, Slots *slots, const Slot *slot) noexcept 
     return entry.id
 
 
-cdef int cache_insert(Cache *cache, const Slots *slots, const uint8_t *data, const ActionCommand *command) noexcept nogil:
+cdef int cache_insert(Cache *cache, const Slots *slots, const uint8_t *data,
+                      const ActionCommand *command) noexcept nogil:
     """Make an entry of a state that was checked. Return a result of the action."""
     cdef int64_t t_start = now_us()
     cdef size_t n_head = HEAD + <size_t>max(command.n_tokens, 0) * sizeof(int32_t)
@@ -423,6 +436,7 @@ cdef int cache_restore(Cache *cache, Slots *slots, Slot *slot, uint64_t id) noex
     cdef int64_t t_start = now_us(), i = _index(cache, id)
     cdef CacheEntry *entry
     cdef size_t n_tokens
+    cdef uint32_t row_state
     if i < 0:
         slot_clear(slots, slot)
         return -1
@@ -432,11 +446,13 @@ cdef int cache_restore(Cache *cache, Slots *slots, Slot *slot, uint64_t id) noex
     if not trust_row(&cache.trust, entry.row):
         _drop(cache, i)
         return -1
+    row_state = memory_risk(cache.memory, entry.row)
     if not copies_restore(&cache.copies, slot.id, id) and slots.table.state_set(
             slots.ctx, slot.id, entry.pages + HEAD + n_tokens, entry.n_state, 0) != entry.n_state:
         slots.table.seq_rm(slots.ctx, slot.id, -1, -1)
         _drop(cache, i)
         return -1
+    memory_survive(cache.memory, entry.row, row_state)
     memcpy(slot.tokens, entry.tokens, n_tokens)
     slot.n_tokens = entry.n_tokens
     slot.n_pos = ids_positions(slot.tokens, slot.n_tokens) if slots.takes_rows else slot.n_tokens

@@ -23,7 +23,7 @@ from llamad.engine.state.flush cimport flush_pending
 from llamad.engine.kv.cache_lookup cimport cache_holds
 from llamad.engine.kv.cache_types cimport SPARE_WANTED, CacheEntry
 from llamad.engine.kv.host_cache cimport (
-    cache_copy, cache_entry, cache_is_slow, cache_lock, cache_prepare, cache_restore, cache_save,
+    cache_copy, cache_entry, cache_is_slow, cache_lock, cache_prepare_save, cache_restore, cache_save,
 )
 from llamad.engine.kv.slots cimport SLOT_IDLE, Slot, slot_clear, slot_is_pending
 from llamad.engine.prefix.sharing cimport prefix_make_room
@@ -86,7 +86,7 @@ cdef void parking_run(State *state, const Slot *spared) noexcept nogil:
     for i in range(state.slots.n):
         slot = &state.slots.items[i]
         if slot != spared and _is_candidate(state, slot) and (_is_saved(state, slot) or is_alone and (
-                cache_prepare(&state.cache, &state.slots, slot) and _save(state, slot))):
+                cache_prepare_save(&state.cache, &state.slots, slot) and _save(state, slot))):
             _park(state, slot)
 
 
@@ -137,7 +137,7 @@ cdef int parking_save_next(State *state, int64_t now) noexcept nogil:
         return 0
     if _is_slow(state, slot):
         cache_lock(&state.cache, slot.host_entry)
-    elif not cache_prepare(&state.cache, &state.slots, slot):
+    elif not cache_prepare_save(&state.cache, &state.slots, slot):
         return 0
     else:
         _save(state, slot)
