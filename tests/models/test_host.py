@@ -114,7 +114,7 @@ def test_a_new_engine_has_its_adapters_before_it_can_be_given_a_task(tmp_path: P
         await host.loading.load("style", "style.gguf", in_place=False)
         engine = host.engine
         assert engine is not None
-        host._disconnect()
+        host.disconnect(is_stopped=False)
         opening = Opening()
         connecting = asyncio.ensure_future(host.connect_all(second, opening, loaded, Ready([], 0)))
         await opening.asked.wait()
@@ -126,7 +126,7 @@ def test_a_new_engine_has_its_adapters_before_it_can_be_given_a_task(tmp_path: P
         opening.may_open.set()
         await connecting
         assert engine.is_connected
-        host._disconnect()
+        host.disconnect(is_stopped=False)
 
     asyncio.run(run())
 

@@ -95,7 +95,7 @@ class FakedHost(Host):
         one."""
         assert self.local is not None
         await self.local.stop()
-        self._disconnect()
+        self.disconnect(is_stopped=False)
         await self.load()
 
     async def close(self) -> None:
