@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import re
-import secrets
 import stat
 from collections.abc import Iterator, Sequence
 
-PREFIX = ".llamad-tmp-"  # begins the names of files that are being written
+from llamad.base.atomic_file import PIECE, PREFIX, create, replace, sweep
+
 NAME_BYTES_MAX = 255
-PIECE = 4 * 1024 * 1024  # bytes per system call
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # A key's name as llamad/api/service/auth.py makes it. Nothing else that a client sends becomes a directory.
 _KEY_FOLDER = re.compile(r"key-[0-9a-f]+").fullmatch
@@ -88,7 +86,7 @@ class StateFiles:
         """Raises OSError if the directory does not exist or is not writable."""
         self._root = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            probe, name = _create(self._root)
+            probe, name = create(self._root)
             os.close(probe)
             os.unlink(name, dir_fd=self._root)
             _sweep(self._root)
@@ -104,7 +102,7 @@ class StateFiles:
         check_name(name)
         with _client_errors(name, "written"), self._folder(key, make=True) as folder:
             _check_target(folder, name)
-            return _replace(folder, name, pieces)
+            return replace(folder, name, pieces)
 
     def size(self, key: str, name: str) -> int:
         """Return the file's size."""
@@ -168,75 +166,18 @@ def _check_target(folder: int, name: str) -> None:
             raise _not_regular(name)
 
 
-def _create(folder: int) -> tuple[int, str]:
-    """Create a locked temporary file. The lock ends with the process, so that leftovers can be recognized."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    while True:
-        name = f"{PREFIX}{os.getpid()}-{secrets.token_hex(8)}"
-        fd = os.open(name, flags, 0o600, dir_fd=folder)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
-        except OSError:
-            return fd, name  # a file system without locks: its leftovers stay
-        if os.fstat(fd).st_nlink:
-            return fd, name
-        os.close(fd)  # a starting process took it for a leftover before it was locked
-
-
-def _replace(folder: int, name: str, pieces: Sequence[bytes | memoryview]) -> int:
-    fd, temporary = _create(folder)
-    try:
-        try:
-            n_bytes = sum(_write_all(fd, memoryview(piece)) for piece in pieces)
-            os.fsync(fd)
-            os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary, dir_fd=folder)
-            raise
-    finally:
-        os.close(fd)
-    os.fsync(folder)
-    return n_bytes
-
-
-def _write_all(fd: int, view: memoryview) -> int:
-    pos = 0
-    while pos < len(view):
-        pos += os.write(fd, view[pos : pos + PIECE])
-    return pos
-
-
 def _sweep(root: int) -> None:
     """Remove temporary files that killed processes have left, here and in the keys' directories."""
-    _sweep_folder(root)
+    sweep(root)
     for name in filter(_KEY_FOLDER, os.listdir(root)):
         try:
             folder = os.open(name, _FOLDER, dir_fd=root)
         except OSError:
             continue  # not a directory, or not ours
         try:
-            _sweep_folder(folder)
+            sweep(folder)
         finally:
             os.close(folder)
-
-
-def _sweep_folder(folder: int) -> None:
-    for name in os.listdir(folder):
-        if not name.startswith(PREFIX):
-            continue
-        try:
-            fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
-        except OSError:
-            continue
-        try:
-            if stat.S_ISREG(os.fstat(fd).st_mode):
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while its writer is alive
-                os.unlink(name, dir_fd=folder)
-        except OSError:
-            pass
-        finally:
-            os.close(fd)
 
 
 @contextlib.contextmanager

@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llamad.client import state_files as statefiles
-from llamad.client.state_files import PREFIX, FileRefused, StateFiles, check_name
+from llamad.base import atomic_file
+from llamad.base.atomic_file import PREFIX
+from llamad.client.state_files import FileRefused, StateFiles, check_name
 
 BIG = 2**40
 
@@ -179,7 +180,7 @@ def test_leftovers_go_at_the_start_and_only_they(tmp_path):
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / f"{PREFIX}99-not-ours").write_bytes(b"?")
     root = os.open(tmp_path, os.O_RDONLY)
-    written, name = statefiles._create(root)  # by a process that lives
+    written, name = atomic_file.create(root)  # by a process that lives
     StateFiles(str(tmp_path)).close()
     assert sorted(os.listdir(tmp_path)) == sorted([name, "kept", "key-0a", "other"])
     assert os.listdir(tmp_path / "key-0a") == ["kept"]

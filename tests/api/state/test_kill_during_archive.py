@@ -9,7 +9,7 @@ import time
 
 from support.live_daemon import Live
 
-from llamad.client.state_files import PREFIX
+from llamad.base.atomic_file import PREFIX
 
 N_KILLS = 5
 OCTETS = "application/octet-stream"
