@@ -36,6 +36,10 @@ def main() -> int:
         from llamad import model_commands
 
         return model_commands.main(command, sys.argv[2:], os.environ)
+    if command == "cache":
+        from llamad import cache_commands
+
+        return cache_commands.main(sys.argv[2:], os.environ)
     if command == "rpc-server":
         from llamad.rpc import server as rpc_server
 

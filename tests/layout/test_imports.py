@@ -21,7 +21,7 @@ llamad.api.request
 llamad.models.fleet
 llamad.models.catalogue
 llamad.models
-llamad.models.hub
+llamad.models.hub llamad.models.cache_disk
 llamad.client llamad.engine llamad.engine.testing
 llamad.engine.prefix
 llamad.engine.state

@@ -1,0 +1,89 @@
+"""The prompt cache on disk of the whole daemon: what other layers use of it.
+
+Made on the main thread before the daemon serves; used on the event loop. A request never fails because of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import msgspec
+
+from llamad.models.cache_disk.faults import Faults
+from llamad.models.cache_disk.folder import Folder
+from llamad.models.cache_disk.index import Found, Index
+from llamad.models.cache_disk.prefixes import TOKEN_BYTES, Chain, Group
+from llamad.models.cache_disk.reader import Fetched, Reader, Target
+from llamad.models.cache_disk.source import Source
+from llamad.models.cache_disk.writer import TOKENS_MIN, Counts, Writer
+
+log = logging.getLogger("llamad.cache")
+
+# The time that computing a token takes, until the engine has computed enough to know better.
+TOKEN_SECONDS = 0.001
+WAIT_SECONDS_MAX = 30.0
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """An entry that a prompt should get before it is submitted, and how long the prompt may wait for it."""
+
+    found: Found
+    chain: Chain
+    prompt: bytes
+    seconds: float
+
+
+class DiskCache:
+    """Raises FolderError if the folder cannot be used. `bytes_max` is the limit on all files; 0: none."""
+
+    def __init__(self, path: str, bytes_max: int) -> None:
+        self.folder = Folder(path)
+        self.folder.prepare()
+        self.index = Index()
+        self.counts = Counts()
+        # Apart from each other: what is on a full disk can still be read.
+        self.write_faults = Faults(f"--cache-disk {path} cannot be written")
+        self.read_faults = Faults(f"--cache-disk {path} cannot be read")
+        self.writer = Writer(self.folder, self.index, self.write_faults, self.counts, bytes_max)
+        self.reader = Reader(self.folder, self.index, self.read_faults, self.counts, self.writer)
+
+    @property
+    def n_entries(self) -> int:
+        return len(self.index)
+
+    @property
+    def n_faults(self) -> int:
+        return self.write_faults.n_total + self.read_faults.n_total
+
+    def start(self) -> None:
+        """Begin to read the folder and to write entries."""
+        self.writer.start()
+
+    def find(
+        self, source: Source, key_name: str, adapters: int, prompt: bytes, token_seconds: float = 0.0
+    ) -> Wanted | None:
+        """Return the entry that would save the prompt enough tokens. If there is none, the prompt counts as submitted.
+        `token_seconds` is the time that the engine takes to compute a token; 0: unknown."""
+        fingerprint = source.fingerprint
+        if not fingerprint or len(prompt) < TOKENS_MIN * TOKEN_BYTES:
+            return None
+        chain = Chain(self.folder.salt, Group(fingerprint, self.folder.owner(key_name), adapters), prompt)
+        n_known, found = source.n_known(chain), self.index.find(chain)
+        if found is not None and found.n_tokens >= n_known + TOKENS_MIN:
+            seconds = min((found.n_tokens - n_known) * (token_seconds or TOKEN_SECONDS), WAIT_SECONDS_MAX)
+            if self.reader.can_read(found, seconds):
+                return Wanted(found, chain, prompt, seconds)
+        source.note(chain)
+        return None
+
+    async def fetch(self, wanted: Wanted, target: Target) -> Fetched | None:
+        """Return the state of an entry, or None if it cannot be read in time."""
+        return await self.reader.fetch(wanted.found, wanted.prompt, target, wanted.seconds)
+
+    async def finish(self, seconds: float) -> None:
+        """Write what is not on disk yet, for at most this time, and read nothing any more. The threads end with the
+        process."""
+        self.reader.close()
+        if not await asyncio.get_running_loop().run_in_executor(None, self.writer.flush, seconds):
+            log.warning("--cache-disk: not all prompts could be written within %g s before the exit", seconds)

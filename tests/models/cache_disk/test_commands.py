@@ -1,0 +1,108 @@
+"""`llamad cache list`, `rm` and `verify`, the real command, without a daemon and beside one."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from support.states.disk_cache import Disk, again
+from support.states.fake_cache_memory import tokens_of
+
+
+@pytest.fixture
+def disk(tmp_path):
+    made = Disk(tmp_path)
+    made.memory.put(tokens_of(1, 1000))
+    made.memory.put(tokens_of(2, 500), owner=1)
+    made.step()
+    return made
+
+
+def cache(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "llamad", "cache", *arguments],
+        env={**os.environ, **environ},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_list_shows_each_prompt_but_no_text_and_no_key(disk):
+    path = str(disk.path.parent)
+    done = cache("list", path)
+    assert (done.returncode, done.stderr) == (0, "")
+    head, *rows, last = done.stdout.splitlines()
+    assert head.split() == ["NAME", "MODEL", "TOKENS", "SIZE", "USED", "KEY"]
+    assert {row.split()[2] for row in rows} == {"1000", "500"}
+    assert last.startswith("2 prompts, ")
+    assert "key-one" not in done.stdout
+    listed = json.loads(cache("list", "--json", LLAMA_ARG_CACHE_DISK=path).stdout)
+    assert {one["name"] + ".kv" for one in listed} == {file.name for file in disk.files()}
+    assert {(one["model"], one["n_tokens"], one["owner"] == "") for one in listed} == {
+        ("tiny", 1000, True),
+        ("tiny", 500, False),
+    }
+
+
+def test_rm_removes_prompts_that_a_daemon_knows(disk):
+    path = str(disk.path.parent)
+    other = again(disk)
+    assert other.has(tokens_of(1, 1000))
+    name = next(one["name"] for one in json.loads(cache("list", path, "--json").stdout) if not one["owner"])
+    assert cache("rm", path, name[:8]).stdout == "removed 1 prompts\n"
+    assert len(disk.files()) == 1
+    other.step()
+    assert not other.has(tokens_of(1, 1000))
+    missing = cache("rm", path, name)
+    assert missing.returncode == 1
+    assert f"{name} is not in the cache; `llamad cache list` shows what is there" in missing.stderr
+    assert cache("rm", "--all", path).stdout == "removed 1 prompts\n"
+    assert disk.files() == []
+    assert cache("list", path).stdout == f"no prompts in {path}\n"
+
+
+def test_verify_names_broken_prompts_and_removes_nothing(disk):
+    path = str(disk.path.parent)
+    done = cache("verify", path)
+    assert (done.returncode, done.stdout) == (0, "2 prompts are good, 0 are broken\n")
+    first, second = disk.files()
+    data = bytearray(first.read_bytes())
+    data[len(data) // 2] ^= 1
+    first.write_bytes(data)
+    second.write_bytes(second.read_bytes()[:-3])
+    done = cache("verify", path)
+    assert done.returncode == 1
+    assert done.stdout.splitlines() == [
+        f"{first.stem}: its checksum is wrong",
+        f"{second.stem}: its end is missing",
+        "0 prompts are good, 2 are broken",
+    ]
+    assert "broken: its end is missing" in cache("list", path).stdout
+    assert len(disk.files()) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "reason"),
+    [
+        ([], 2, "name list, rm or verify"),
+        (["clear"], 2, "name list, rm or verify"),
+        (["list"], 2, "no folder is named"),
+        (["list", "FOLDER", "--yaml"], 2, "'--yaml' is not known"),
+        (["verify", "FOLDER", "abcd"], 2, "'abcd' is not known"),
+        (["rm", "FOLDER"], 2, "no entry is named"),
+        (["rm", "FOLDER", "--all", "abcd"], 2, "name entries or --all, not both"),
+        (["list", "FOLDER/nothing"], 1, "has no prompt cache; name the folder that --cache-disk names"),
+    ],
+)
+def test_wrong_arguments_are_refused_with_what_to_do(disk, arguments, status, reason):
+    path = str(disk.path.parent)
+    done = cache(*(one.replace("FOLDER", path) for one in arguments), LLAMA_ARG_CACHE_DISK="")
+    assert (done.returncode, done.stdout) == (status, "")
+    assert reason in done.stderr
+    assert len(disk.files()) == 2
+
+
+def test_help_is_printed():
+    assert cache("--help").stdout.startswith("usage: llamad cache list [PATH]")

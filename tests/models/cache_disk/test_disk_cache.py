@@ -1,0 +1,416 @@
+"""The cache on disk over a cache memory that a test fills: what is written is found again, verified, and only by those
+whom it belongs to. The threads run as in a daemon, except where a test calls the writer's steps itself."""
+
+import asyncio
+import errno
+import os
+import random
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from support.live_daemon import until
+from support.states.disk_cache import TARGET, Disk, again
+from support.states.disk_cache_writer import entry_tokens
+from support.states.fake_cache_memory import PLAIN, packed, ses1, tokens_of
+from support.states.ses1_layouts import memory
+
+from llamad.models.cache_disk import faults, reader, writer
+from llamad.models.cache_disk.disk_cache import DiskCache
+from llamad.models.cache_disk.entry_file import EntryFile
+from llamad.models.cache_disk.folder import SUBFOLDER, FolderError
+
+TESTS = Path(__file__).parents[2]
+TOKENS = tokens_of(1, 1000)
+
+
+@pytest.fixture
+def disk(tmp_path):
+    made = Disk(tmp_path)
+    yield made
+    made.cache.reader.close()
+
+
+def test_what_a_daemon_has_written_another_one_finds(disk):
+    disk.memory.put(TOKENS)
+    disk.step()
+    (file,) = disk.files()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(disk.path.stat().st_mode) == 0o700
+    assert stat.S_IMODE((disk.path / "salt").stat().st_mode) == 0o600
+    fetched = again(disk).fetch([*TOKENS, 1, 2, 3])
+    assert bytes(fetched.blob) == ses1(TOKENS)
+    assert fetched.n_tokens == len(TOKENS)
+    # A prompt that leaves the entry's tokens early still gets it: the engine cuts it off.
+    assert again(disk).fetch([*TOKENS[:600], 1, 2, 3]).n_tokens == len(TOKENS)
+    assert again(disk).find([*TOKENS[:200], 1, 2, 3]) is None  # not enough to be worth it
+
+
+def test_nobody_finds_the_entries_of_another_key_model_or_adapter(disk):
+    disk.memory.put(TOKENS, owner=1)
+    disk.memory.put(tokens_of(2, 1000))
+    disk.memory.put(tokens_of(3, 1000), adapters=(77, 0, 0))
+    disk.step()
+    other = again(disk)
+    assert other.find(TOKENS, "key-one") is not None
+    assert other.find(TOKENS, "key-two") is None
+    assert other.find(TOKENS, "") is None
+    assert other.find(tokens_of(2, 1000), "") is not None
+    assert other.find(tokens_of(2, 1000), "key-one") is None  # it may come from --share-prefixes
+    assert other.find(tokens_of(3, 1000), adapters=77) is not None
+    assert other.find(tokens_of(3, 1000)) is None
+    assert again(disk, model="another").find(tokens_of(2, 1000)) is None
+    assert b"key-one" not in b"".join(file.read_bytes() for file in disk.files())
+
+
+def test_nothing_is_written_or_found_before_the_first_engine(tmp_path):
+    disk = Disk(tmp_path, model="")
+    disk.memory.put(TOKENS)
+    disk.step()
+    assert (disk.files(), disk.find(TOKENS)) == ([], None)
+
+
+def test_what_cannot_be_found_again_is_not_written(disk):
+    disk.memory.put(tokens_of(1, 200))  # short
+    wrong = disk.memory.put(tokens_of(4, 1000))  # its engine went wrong
+    disk.memory.data[wrong] = bytes(len(disk.memory.data[wrong]))
+    other = disk.memory.put(tokens_of(5, 1000))
+    disk.memory.infos[other] = disk.memory.infos[other]._replace(n_tokens=900)
+    disk.memory.put(tokens_of(2, 1000), owner=9)  # nobody's
+    disk.memory.put(tokens_of(3, 1000), adapters=(5, 6, 100))  # an activated adapter
+    disk.memory.put([*TOKENS[:500], -3, *TOKENS[500:]])  # an image
+    disk.step()
+    assert disk.files() == []
+
+
+def test_a_conversation_that_grows_has_one_file_and_a_fork_its_own(disk):
+    for n in (400, 700, 760, 1000):
+        disk.memory.put(TOKENS[:n])
+        disk.step()
+    assert disk.cache.counts.n_writes == 3  # 60 tokens more are not worth another file
+    assert len(disk.files()) == 1
+    disk.memory.put([*TOKENS[:500], *tokens_of(5, 400)])
+    disk.step()
+    assert len(disk.files()) == 2
+    disk.memory.put(TOKENS[:600])  # has nothing new
+    disk.step()
+    assert disk.cache.counts.n_writes == 4
+
+
+def test_states_that_cannot_be_cut_are_kept_for_each_turn(tmp_path):
+    disk = Disk(tmp_path, is_whole=True)
+    for n in (400, 700):
+        disk.memory.put(TOKENS[:n])
+        disk.step()
+    other = again(disk, is_whole=True)
+    assert [other.fetch([*TOKENS[:n], 5]).n_tokens for n in (450, 750)] == [400, 700]
+    assert other.find([*TOKENS[:399], 5, 6]) is None
+
+
+def test_what_is_in_memory_or_in_a_slot_is_not_read_again(disk):
+    id = disk.memory.put(TOKENS)
+    disk.step()
+    assert disk.find(TOKENS) is None  # it is in the cache memory
+    disk.memory.drop(id)
+    disk.step()
+    assert disk.find(TOKENS) is not None
+    disk.source.note(disk.find(TOKENS).chain)
+    assert disk.cache.find(disk.source, "", 0, packed(TOKENS)) is None  # the last prompt: a slot has it
+    disk.cache.find(disk.source, "", 0, packed(tokens_of(9, 1000)))
+    assert disk.cache.find(disk.source, "", 0, packed(TOKENS)) is not None  # another took the slot
+
+
+def test_the_limit_holds_from_the_start_and_the_least_valuable_go(tmp_path):
+    disk = Disk(tmp_path)
+    for i in range(6):
+        disk.memory.put(tokens_of(i, 1000 + 100 * i))
+    disk.memory.put(tokens_of(9, 1000), session=5)
+    disk.step()
+    sizes = {file.name: file.stat().st_size for file in disk.files()}
+    limit = sum(sizes.values()) // 2
+    other = Disk(tmp_path, bytes_max=limit)
+    other.step()
+    assert sum(file.stat().st_size for file in other.files()) <= limit
+    assert other.find(tokens_of(9, 1000)) is not None  # its client names its conversations
+    assert other.find(tokens_of(5, 1500)) is not None
+    assert other.find(tokens_of(0, 1000)) is None
+    n_evicted = other.cache.counts.n_evicted
+    for i in range(20, 30):  # longer ones push out shorter ones, shorter ones nothing
+        other.memory.put(tokens_of(i, 2000 if i % 2 else 300))
+        other.step()
+        assert sum(file.stat().st_size for file in other.files()) <= limit
+        assert other.has(tokens_of(i, 2000)) or i % 2 == 0
+        n_evicted, n_before = other.cache.counts.n_evicted, n_evicted
+        assert n_evicted == n_before or i % 2 == 1
+        other.memory.drop(max(other.memory.infos))
+    other.memory.put(tokens_of(99, 1000), state=bytes(limit))
+    other.step()
+    assert other.cache.counts.n_evicted
+
+
+def test_used_entries_are_noted_for_the_next_daemon(disk):
+    disk.memory.put(TOKENS)
+    disk.step()
+    (file,) = disk.files()
+    os.utime(file, (1, 1))
+    other = again(disk)
+    assert other.fetch(TOKENS) is not None
+    assert file.stat().st_mtime > time.time() - 60
+    assert (other.cache.counts.n_reads, other.cache.counts.n_tokens_read) == (1, 1000)
+
+
+# Broken files.
+
+
+def damaged(disk: Disk, at: int, value: int | None = None) -> None:
+    (file,) = disk.files()
+    data = bytearray(file.read_bytes())
+    data[at] = data[at] ^ 0xFF if value is None else value
+    file.write_bytes(data)
+
+
+def test_a_flipped_byte_anywhere_costs_the_entry_and_nothing_else(disk, caplog):
+    disk.memory.put(TOKENS[:300])
+    disk.step()
+    (file,) = disk.files()
+    whole = file.read_bytes()
+    chance = random.Random(5)
+    for at in [0, 7, 8, 8 + 4 * 300, len(whole) - 1, len(whole) - 9, *chance.sample(range(len(whole)), 60)]:
+        file.write_bytes(whole)
+        damaged(disk, at)
+        assert again(disk).fetch([*TOKENS[:300], 1]) is None, at
+        assert not file.exists(), at
+    assert "is removed: " in caplog.text
+    for n in (0, 5, 100, len(whole) // 2, len(whole) - 1):
+        file.write_bytes(whole[:n])
+        assert again(disk).fetch([*TOKENS[:300], 1]) is None
+        assert not file.exists(), n
+    file.write_bytes(whole)
+    assert again(disk).fetch([*TOKENS[:300], 1]) is not None
+
+
+def test_a_state_that_another_model_wrote_is_refused_like_a_strangers(disk, caplog):
+    disk.memory.put(TOKENS, state=memory(PLAIN, TOKENS)[:-2])
+    disk.step()
+    assert again(disk).fetch(TOKENS) is None
+    assert disk.files() == []
+    disk.memory.put(tokens_of(3, 900), state=b"")
+    disk.step()
+    assert again(disk).fetch(tokens_of(3, 900)) is None
+
+
+def test_other_files_in_the_folder_stay(disk, caplog):
+    (disk.path / "notes.txt").write_text("mine")
+    (disk.path / ("a" * 32 + ".kv")).mkdir()
+    disk.memory.put(TOKENS)
+    disk.step()
+    assert (disk.path / "notes.txt").read_text() == "mine"
+    disk.step()
+    assert caplog.text.count("it is not a regular file") == 1  # and not at every look
+    assert disk.find(TOKENS) is None
+    assert again(disk).fetch(TOKENS) is not None
+
+
+# Faults of the disk.
+
+
+def test_a_folder_that_is_not_there_stops_the_start(tmp_path):
+    with pytest.raises(FolderError, match="is not a folder; create it"):
+        DiskCache(str(tmp_path / "nothing"), 0)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FolderError, match="is not a folder; create it"):
+        DiskCache(str(tmp_path / "file"), 0)
+    (tmp_path / SUBFOLDER).write_text("")
+    with pytest.raises(FolderError, match="cannot be used: Not a directory; the daemon's user"):
+        DiskCache(str(tmp_path), 0)
+
+
+def test_a_full_disk_pauses_the_writer_and_leaves_nothing_half(disk, monkeypatch, caplog):
+    old = disk.memory.put(TOKENS)
+    disk.step()
+    monkeypatch.setattr(faults, "PAUSE_SECONDS_MIN", 0.05)
+    monkeypatch.setattr(os, "write", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left")))
+    disk.memory.put(tokens_of(2, 1000))
+    for _ in range(5):
+        disk.step()
+        assert disk.cache.write_faults.is_paused
+        time.sleep(0.06)
+    disk.memory.drop(old)
+    disk.source.held = frozenset()
+    assert disk.fetch(TOKENS) is not None  # it can still be read
+    monkeypatch.undo()
+    assert caplog.text.count("cannot be written: No space left; requests go on without it") == 1
+    assert len(list(disk.path.iterdir())) == 2  # the salt and the first entry
+    time.sleep(1.0)
+    disk.step()
+    assert caplog.text.count("works again") == 1
+    assert len(disk.files()) == 2
+
+
+def test_a_write_that_takes_too_long_is_given_up(disk, monkeypatch, caplog):
+    monkeypatch.setattr(writer, "WRITE_SECONDS_MAX", -1.0)
+    disk.memory.put(TOKENS)
+    disk.step()
+    assert "writing an entry takes more than -1 s" in caplog.text
+    assert disk.files() == []
+    assert disk.cache.write_faults.n_total == 1
+
+
+def test_a_folder_removed_at_run_time_costs_the_cache_until_it_is_back(disk, monkeypatch, caplog):
+    monkeypatch.setattr(faults, "PAUSE_SECONDS_MIN", 0.01)
+    disk.memory.put(TOKENS)
+    disk.step()
+    found = disk.cache.index.names()
+    disk.memory.drop(1)
+    disk.cache.writer.step()
+    shutil.rmtree(disk.path.parent)
+    disk.source.held = frozenset()
+    wanted = disk.find(TOKENS)
+    assert asyncio.run(disk.cache.fetch(wanted, TARGET)) is None
+    disk.memory.put(tokens_of(2, 1000))
+    time.sleep(0.02)
+    disk.step()
+    assert caplog.text.count("requests go on without it") == 1
+    disk.path.parent.mkdir()
+    time.sleep(0.2)
+    disk.step()
+    assert "works again" in caplog.text
+    assert found.isdisjoint(disk.cache.index.names())
+    assert again(disk).fetch(tokens_of(2, 1000)) is not None  # by the same salt
+    assert stat.S_IMODE(disk.path.stat().st_mode) == 0o700
+
+
+def test_a_bug_pauses_the_thread_and_does_not_end_it(disk, monkeypatch, caplog):
+    monkeypatch.setattr(faults, "PAUSE_SECONDS_MIN", 0.1)
+    entries = disk.memory.entries
+    disk.memory.entries = lambda: 1 // 0
+    disk.cache.start()
+    until(lambda: disk.cache.write_faults.n_total >= 1)
+    disk.memory.entries = entries
+    disk.memory.put(TOKENS)
+    until(lambda: disk.files() != [])
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_files_that_others_remove_or_add_are_noticed(disk):
+    disk.memory.put(TOKENS)
+    disk.step()
+    other = again(disk)
+    disk.files()[0].unlink()
+    disk.memory.put(tokens_of(2, 1000))
+    disk.step()
+    assert other.fetch(TOKENS) is None  # it is gone, and that is no fault
+    assert not other.cache.read_faults.n_total
+    other.step()
+    assert other.find(TOKENS) is None
+    assert other.fetch(tokens_of(2, 1000)) is not None
+
+
+def test_a_slow_disk_delays_a_request_no_longer_than_computing(disk, monkeypatch):
+    disk.memory.put(TOKENS)
+    disk.step()
+    other, is_stuck = again(disk), threading.Event()
+    read = reader._load
+    monkeypatch.setattr(reader, "_load", lambda *args: is_stuck.wait(20) and read(*args))
+
+    async def ask() -> float:
+        wanted = other.cache.find(other.source, "", 0, packed(TOKENS), 0.0001)
+        assert wanted is not None
+        assert wanted.seconds == pytest.approx(0.0896)
+        t_begin = time.monotonic()
+        assert await other.cache.fetch(wanted, TARGET) is None
+        return time.monotonic() - t_begin
+
+    async def run() -> None:
+        for _ in range(reader.N_THREADS):
+            assert await ask() < 2
+        assert other.find(TOKENS) is None  # all threads are stuck
+        is_stuck.set()
+        while other.cache.reader._n_stuck:
+            await asyncio.sleep(0.01)
+        assert other.find(TOKENS) is not None
+        assert other.cache.reader._n_bytes == 0
+
+    asyncio.run(run())
+    assert other.cache.counts.n_late == reader.N_THREADS
+    assert other.fetch(TOKENS) is not None
+    other.source.forget_slots()
+    assert other.find(TOKENS, token_seconds=1e-12) is None
+
+
+def test_a_large_entry_is_not_read_for_its_beginning(disk):
+    disk.memory.put(TOKENS, state=bytes(200_000_000))
+    disk.step()
+    other = again(disk)
+    assert other.find([*TOKENS[:300], 1, 2], token_seconds=0.001) is None
+    assert other.find(TOKENS, token_seconds=0.001) is not None
+
+
+# The thread.
+
+
+def test_the_thread_writes_new_entries_soon_and_all_of_them_at_the_end(disk, monkeypatch, caplog):
+    monkeypatch.setattr(writer, "POLL_SECONDS", 60.0)
+    disk.cache.start()
+    for i in range(10):
+        disk.memory.put(tokens_of(i, 600))
+    asyncio.run(disk.cache.finish(20))
+    assert len(disk.files()) == 10
+    assert "not all prompts" not in caplog.text
+    disk.cache.write_faults.failed(OSError(errno.EIO, "I/O error"))
+    t_begin = time.monotonic()
+    asyncio.run(disk.cache.finish(20))
+    assert "not all prompts could be written within 20 s" in caplog.text
+    assert time.monotonic() - t_begin < 10
+
+
+def test_an_entry_that_disappears_while_the_thread_looks_is_skipped(disk):
+    disk.memory.put(TOKENS)
+    del disk.memory.data[1]
+    disk.step()
+    assert disk.files() == []
+
+
+def killed_while_writing(path: Path, n_times: int) -> None:
+    """Each time, what was complete is there and verifies, and no temporary file survives the next start."""
+    chance, n_written = random.Random(7), 0
+    for i in range(n_times):
+        command = [sys.executable, "-m", "support.states.disk_cache_writer", str(path), str(1000 * i)]
+        child = subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(TESTS)}
+        )
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+        time.sleep(chance.uniform(0.02, 0.3))
+        child.send_signal(signal.SIGKILL)
+        written = [int(line) for line in child.stdout.read().split("\n")[:-1]]
+        child.wait()
+        child.stdout.close()
+        disk = Disk(path)
+        disk.step()
+        assert len(disk.files()) in (len(written), len(written) + 1)  # one may be complete but not reported
+        assert len(list(disk.path.iterdir())) == len(disk.files()) + 1  # and the salt
+        for n in written:
+            assert disk.has(entry_tokens(n)), n
+        assert disk.cache.counts.n_broken == 0
+        for file in disk.files():
+            with disk.cache.folder.opened() as folder, EntryFile(folder, file.name) as entry:
+                entry.verify()
+            file.unlink()
+        n_written += len(written)
+    assert n_written > n_times
+
+
+def test_a_daemon_killed_while_it_writes_leaves_whole_entries_only(tmp_path):
+    killed_while_writing(tmp_path, 5)
+
+
+@pytest.mark.soak
+def test_a_daemon_killed_fifty_times_while_it_writes_leaves_whole_entries_only(tmp_path):
+    killed_while_writing(tmp_path, 50)

@@ -1,0 +1,71 @@
+"""A cache memory of a model without an engine: entries that a test puts in, and how often each is pinned."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import struct
+from array import array
+from collections import Counter
+from collections.abc import Sequence
+
+from llamad.protocol.cache_memory import EntryInfo, checksum
+from support.states.ses1_layouts import FORMS, N_VOCAB, memory
+
+PLAIN = FORMS["plain"]
+
+
+def tokens_of(seed: int, n: int) -> list[int]:
+    chance = random.Random(seed)
+    return [chance.randrange(N_VOCAB) for _ in range(n)]
+
+
+def packed(tokens: Sequence[int]) -> bytes:
+    return array("i", tokens).tobytes()
+
+
+def ses1(tokens: Sequence[int], state: bytes | None = None) -> bytes:
+    """An entry, with a state as llama.cpp writes it unless one is given."""
+    head = struct.pack("<4sI", b"SES1", len(tokens))
+    return head + packed(tokens) + (memory(PLAIN, list(tokens)) if state is None else state)
+
+
+class FakeMemory:
+    """The part of CacheMemory that the cache on disk uses. `model` becomes the fingerprint."""
+
+    def __init__(self, model: str) -> None:
+        self.fingerprint = hashlib.sha256(model.encode()).digest() if model else bytes(32)
+        self.data: dict[int, bytes] = {}
+        self.infos: dict[int, EntryInfo] = {}
+        self.pins: Counter[int] = Counter()
+        self._n_made = 0
+
+    def put(
+        self,
+        tokens: Sequence[int],
+        *,
+        owner: int = 0,
+        adapters: tuple[int, int, int] = (0, 0, 0),
+        session: int = 0,
+        state: bytes | None = None,
+    ) -> int:
+        """Add an entry and return its number."""
+        self._n_made = id = self._n_made + 1
+        self.data[id] = data = ses1(tokens, state)
+        self.infos[id] = EntryInfo(id, len(tokens), len(data), owner, adapters, session, id, checksum(data))
+        return id
+
+    def drop(self, id: int) -> None:
+        del self.infos[id], self.data[id]
+
+    def entries(self) -> list[EntryInfo]:
+        return list(self.infos.values())
+
+    def pin(self, id: int) -> memoryview | None:
+        if id not in self.data:
+            return None
+        self.pins[id] += 1
+        return memoryview(self.data[id])
+
+    def unpin(self, id: int) -> None:
+        self.pins[id] -= 1
