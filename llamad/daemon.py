@@ -29,6 +29,8 @@ from llamad.http.binding import Bound, refusal
 from llamad.http.server import HttpServer
 from llamad.http_settings import ask_descriptors, cors_of, limits_of, proxies_of, tls_of
 from llamad.logs.setup import ACCESS, access_writer, on_reopen_signal
+from llamad.models.cache_disk.disk_cache import DiskCache
+from llamad.models.cache_disk.folder import FolderError
 from llamad.models.engine_process import EngineProcess
 from llamad.models.fleet.effects import Limits as SchedulerLimits
 from llamad.models.fleet.fleet import Fleet
@@ -46,6 +48,8 @@ DRAIN_POLL_SECONDS = 0.02
 # After this time without requests, connections are considered idle: a client that has just connected, or that was about
 # to use an idle connection, has sent its request by then.
 QUIET_SECONDS = 1.0
+# How long prompts that are not on disk yet may delay the exit.
+DISK_SECONDS = 10.0
 
 
 class StartError(Exception):
@@ -65,6 +69,16 @@ def build_info() -> str:
         return "b0-unknown"
 
 
+def _disk_cache(settings: DaemonSettings) -> DiskCache | None:
+    """Return the prompt cache on disk, or None without one. Raises ValueError if its folder cannot be used."""
+    if settings.cache_disk is None:
+        return None
+    try:
+        return DiskCache(settings.cache_disk, settings.cache_disk_bytes)
+    except FolderError as error:
+        raise ValueError(f"--cache-disk: {error}") from None
+
+
 class Daemon:
     """The front process. Tests with their own model pass `host`. `engine` is an engine process that was already
     started, `bound` has the listening sockets, and a reload reads `sources` again."""
@@ -81,7 +95,7 @@ class Daemon:
         self._is_inherited = bound is not None and bound.is_inherited
         self.spare = SpareEngine()
         try:
-            self.service = Service(settings.daemon, build_info())
+            self.service = Service(settings.daemon, build_info(), _disk_cache(settings.daemon))
             self.models: ModelTable
             if sources is not None and sources.parsed is not None and sources.is_router:
                 self.models = self._many_models(sources.parsed, engine)
@@ -224,6 +238,8 @@ class Daemon:
             loop.add_signal_handler(number, self.stop)
         loop.add_signal_handler(signal.SIGUSR1, on_reopen_signal)
         loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
+        if self.service.disk is not None:
+            self.service.disk.start()
         await self.start()
         background = [
             asyncio.ensure_future(self._load()),
@@ -280,6 +296,8 @@ class Daemon:
             self.refuse()
         self.spare.close()
         await self.models.end_engines()  # requests that still run get an error
+        if self.service.disk is not None:
+            await self.service.disk.finish(DISK_SECONDS)
         await self.http.close(0.2)
         self.models.close()
         self.api.close()

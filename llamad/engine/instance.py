@@ -153,7 +153,8 @@ class Instance:
                 core.allow_copies(states[0], max(self._settings.fit_target) * MIB)
         elif self._settings.model_draft is not None:
             log.warning("nothing is drafted: this model does not generate text")
-        return messages.Ready(states, self.loaded.n_swa, spec_types, self._measured())
+        is_whole = self.loaded.can_generate and (not self.loaded.can_share or self.loaded.n_swa > 0)
+        return messages.Ready(states, self.loaded.n_swa, spec_types, self._measured(), is_whole)
 
     def _adopt(self, core: Core, states: list[bytes]) -> None:
         """Take over the prompts that the model's last engine has left, if they fit this one."""

@@ -360,14 +360,14 @@ def _settings(values: dict[str, Any], given: frozenset[str]) -> Settings:
         if isinstance(value, tuple):
             options[name] = FIELDS[name].type(value)
     daemon, model = divided({name: value for name, value in values.items() if name not in options})
-    wants_states = daemon["endpoint_slots"] or model["slot_save_path"] is not None
+    on_disk = model["slot_save_path"] is not None or daemon["cache_disk"] is not None
     made = ModelSettings(
         **model,
         options=Options(**options),
         given=given.intersection(WITH_FLAG),
         keeps_ctx=False,
         inputs_on_device=None,
-        wants_states=wants_states,
+        wants_states=daemon["endpoint_slots"] or on_disk,
     )
     return Settings(DaemonSettings(**daemon), _sized(made, given))
 
@@ -425,6 +425,8 @@ def _check_together(settings: Settings) -> None:
         raise FlagError(
             "--proxy-protocol does not work with TLS; let the proxy terminate it and leave out --ssl-cert-file"
         )
+    if daemon.cache_disk is not None and model.cache_ram == 0:
+        raise FlagError("--cache-disk needs --cache-ram, which is 0: prompts get to the disk from there")
     if model.grp_attn_n > 1 and model.grp_attn_w % model.grp_attn_n:
         raise FlagError(
             f"--grp-attn-w {model.grp_attn_w} must be a multiple of --grp-attn-n {model.grp_attn_n}"

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from llamad.flags.groups.adapters import Adapters
+from llamad.flags.groups.cache_disk import CacheDisk
 from llamad.flags.groups.chat import Chat
 from llamad.flags.groups.context import Context
 from llamad.flags.groups.cpu import Cpu
@@ -49,6 +50,7 @@ class StructOfGroups(msgspec.StructMeta):
 class DaemonSettings(
     General,
     ManyModels,
+    CacheDisk,
     Server,
     HttpLimits,
     Logs,
@@ -57,7 +59,8 @@ class DaemonSettings(
     frozen=True,
     kw_only=True,
 ):
-    """The settings of the daemon: where it listens, which models it lists, keys, limits of connections, logs. `None`
+    """The settings of the daemon: where it listens, which models it lists, keys, limits of connections, logs,
+    the prompt cache on disk. `None`
     means "none"."""
 
 
@@ -91,7 +94,7 @@ class ModelSettings(
     keeps_ctx: bool  # -c was given or follows from another flag, so --fit does not change it
     # The token embedding table is on the device; None: if it has memory to spare.
     inputs_on_device: bool | None
-    wants_states: bool  # an endpoint can request a slot's state
+    wants_states: bool  # an endpoint can request a slot's state, or prompts are kept on disk
 
     @property
     def alias(self) -> str | None:

@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from llamad.flags.groups import (
     adapters,
+    cache_disk,
     chat,
     context,
     cpu,
@@ -100,6 +101,7 @@ TABLE = Table(
     + many_models.FLAGS
     + context.FLAGS
     + slots.FLAGS
+    + cache_disk.FLAGS
     + speculative.FLAGS
     + draft_model.FLAGS
     + limits.REQUEST_FLAGS

@@ -19,6 +19,8 @@ from llamad.client.step_trace import StepTrace
 from llamad.flags.settings import ModelSettings
 from llamad.models import stalls
 from llamad.models.adapter_loading import AdapterLoading
+from llamad.models.cache_disk.disk_cache import DiskCache
+from llamad.models.disk_prompts import DiskPrompts
 from llamad.models.model_user import ModelUser
 from llamad.models.projector import make_reader
 from llamad.protocol.blobs import Arena
@@ -64,6 +66,7 @@ class Connections:
         self.model: Model | None = None
         self.engine: EngineClient | None = None
         self.states: States | None = None  # None unless the flags enable them
+        self.disk: DiskPrompts | None = None  # None unless prompts are kept on disk
         self.spec_types = ""  # how the engine drafts; "" if it does not
         self.embedder: Embedder | None = None
         self.media = make_reader(settings, self.arena) if not settings.is_remote else None
@@ -74,6 +77,11 @@ class Connections:
 
     def kill(self, reason: str) -> None:
         """End the engine process, if there is one, because it has sent invalid data."""
+
+    def keep_on_disk(self, cache: DiskCache, build: str) -> None:
+        """Keep the prompts of the cache memory on disk, too. `build` names the build of llama.cpp."""
+        if self.disk is None:
+            self.disk = DiskPrompts(self, cache, build)
 
     @property
     def prefix(self) -> str:
@@ -144,6 +152,8 @@ class Connections:
         settings, model, engine = self.settings, self.model, self.engine
         if not settings.wants_states or model is None or engine is None:
             return
+        if self.disk is not None:
+            self.disk.source.is_whole = ready.is_whole
         layout, refusal = states_layout(settings, ready)
         if layout is None:
             log.warning("slots cannot be saved: %s", refusal)
@@ -165,6 +175,8 @@ class Connections:
         for user in self.users:
             user.engine_ended()
         self.loading.disconnect()
+        if self.disk is not None:
+            self.disk.source.forget_slots()
         if self.engine is not None:
             if is_stopped:
                 self.engine.disconnect(FAILURE_ABORTED, RESULT_ABORTED)
@@ -198,6 +210,8 @@ class Connections:
             self.engine.close()
         if self.states is not None:
             self.states.close()
+        if self.disk is not None:
+            self.disk.close()
         if self.media is not None:
             self.media.close()
         if self.embedder is not None:

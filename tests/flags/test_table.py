@@ -190,7 +190,7 @@ def test_defaults_are_values_that_the_flag_accepts(flag: Flag) -> None:
 
 def test_only_secrets_hold_keys() -> None:
     secret = {flag.dest for flag in TABLE.flags if flag.secret}
-    paths = {"env_file", "api_key_file", "ssl_key_file", "slot_save_path", "log_prompts_dir"}
+    paths = {"env_file", "api_key_file", "ssl_key_file", "slot_save_path", "log_prompts_dir", "cache_disk"}
     assert secret == {"api_keys", "hf_token", "model_url", "mmproj_url", *paths}
 
 

@@ -14,6 +14,7 @@ from functools import partial
 from llamad.api.generate import accounting, completion_json, prompt_log
 from llamad.api.generate.dialect import Dialect
 from llamad.api.generate.failures import failure_error
+from llamad.api.generate.from_disk import FromDisk
 from llamad.api.generate.held_tokens import HELD_MAX, joined
 from llamad.api.generate.job_memory import JobMemory
 from llamad.api.generate.job_tasks import JobTasks
@@ -26,6 +27,7 @@ from llamad.api.request.constraints import ConstraintSource
 from llamad.api.request.errors import ApiError
 from llamad.api.request.parse import GenerationRequest
 from llamad.api.service.adapters import adapters_of
+from llamad.api.service.admission import Place
 from llamad.api.service.body_reading import in_worker
 from llamad.api.service.kept_streams import conversation_of
 from llamad.api.service.served_model import ServedModel
@@ -191,6 +193,24 @@ class Job:
         return self.generation.stream and self.generation.return_progress
 
     def submit(self, ready: PreparedPrompts) -> None:
+        """Submit all prompts to the engine, or none: now, or when the engine has what the disk has of them."""
+        served, exchange = self.served, self.exchange
+        if served.host.disk is not None and self.on_prompt is None:
+            stored = FromDisk(served, exchange.request, self.generation, ready)
+            if stored:
+                counted = served.enter_preparing(exchange)
+                served.service.spawn(exchange, self._submit_later(ready, stored, counted), counted)
+                return
+        self._submit(ready)
+
+    async def _submit_later(self, ready: PreparedPrompts, stored: FromDisk, counted: Place) -> None:
+        with counted:
+            await stored.insert()
+        self.served.ready()
+        if not self.exchange.closed:
+            self._submit(ready)
+
+    def _submit(self, ready: PreparedPrompts) -> None:
         """Submit all prompts to the engine, or none. The system prompt changes only if the request is accepted."""
         g, request = self.generation, self.exchange.request
         n_parts = len(ready.tokens) * g.n

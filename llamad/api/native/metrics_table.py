@@ -119,9 +119,12 @@ class ModelSection:
 
 
 class SharedSection:
-    """Metrics of all models together."""
+    """Metrics of all models together, if a condition holds."""
 
-    def __init__(self, *metrics: Metric[Service]) -> None:
+    def __init__(
+        self, *metrics: Metric[Service], is_there: Callable[[Service], bool] = lambda service: True
+    ) -> None:
+        self.is_there = is_there
         self.metrics = metrics
 
 
@@ -349,6 +352,38 @@ CHECKPOINTS = ModelSection(
     ),
 )
 
+DISK = SharedSection(
+    counter("llamad:disk_cache_writes_total", "Prompts written to --cache-disk.", "disk.counts.n_writes"),
+    counter(
+        "llamad:disk_cache_written_bytes_total",
+        "Bytes written to --cache-disk.",
+        "disk.counts.n_bytes_written",
+    ),
+    counter("llamad:disk_cache_hits_total", "Prompts read from --cache-disk.", "disk.counts.n_reads"),
+    counter(
+        "llamad:disk_cache_read_tokens_total",
+        "Tokens of the prompts read from --cache-disk.",
+        "disk.counts.n_tokens_read",
+    ),
+    counter(
+        "llamad:disk_cache_late_total",
+        "Prompts that were computed because reading them took too long.",
+        "disk.counts.n_late",
+    ),
+    counter(
+        "llamad:disk_cache_removed_total", "Prompts removed to make room for others.", "disk.counts.n_evicted"
+    ),
+    counter("llamad:disk_cache_broken_total", "Broken files removed.", "disk.counts.n_broken"),
+    counter(
+        "llamad:disk_cache_faults_total",
+        "Times that the folder could not be read or written.",
+        "disk.n_faults",
+    ),
+    gauge("llamad:disk_cache_entries", "Prompts in --cache-disk.", "disk.n_entries"),
+    gauge("llamad:disk_cache_bytes", "Size of the prompts in --cache-disk.", "disk.index.n_bytes"),
+    is_there=lambda service: service.disk is not None,
+)
+
 VECTORS = ModelSection(
     lambda served: served.host.embedder is not None,
     counter("llamad:vector_texts_total", "Texts embedded, ranked or classified.", "embedder.counts.n_texts"),
@@ -421,4 +456,4 @@ REQUESTS = SharedSection(
     ),
 )
 
-SECTIONS = (ENGINE_STATE, MEMORY, ENGINE, PROMPT_CACHE, CHECKPOINTS, VECTORS, STATES, REQUESTS)
+SECTIONS = (ENGINE_STATE, MEMORY, ENGINE, PROMPT_CACHE, DISK, CHECKPOINTS, VECTORS, STATES, REQUESTS)

@@ -69,7 +69,7 @@ def handle(models: ModelTable, exchange: Exchange) -> None:
             ]
             for metric in section.metrics if there else ():
                 lines += _lines(metric, [(labels, metric.read(one)) for labels, one in there])
-        else:
+        elif section.is_there(service):
             for shared in section.metrics:
                 lines += _lines(shared, [((), shared.read(service))])
     for histogram in service.metrics.histograms:

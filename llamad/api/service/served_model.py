@@ -145,6 +145,8 @@ class ServedModel:
         # file was replaced; the threads of the old one still finish their texts.
         self._tokenizing: dict[Vocab, Tokenizing] = {}
         self._eog_tokens: list[int] | None = None
+        if service.disk is not None:
+            host.keep_on_disk(service.disk, service.build_info)
         host.users.append(self)
         host.on_state.append(self._on_state)
 

@@ -28,6 +28,7 @@ from llamad.base.memory_budget import Budget, BudgetFull
 from llamad.flags.settings import DaemonSettings
 from llamad.http.exchange import Exchange
 from llamad.http.request import Request, address_of
+from llamad.models.cache_disk.disk_cache import DiskCache
 
 log = logging.getLogger("llamad.api")
 
@@ -70,8 +71,11 @@ def _drop(task: asyncio.Task[None]) -> None:
 
 
 class Service:
-    def __init__(self, settings: DaemonSettings, build_info: str) -> None:
+    """`disk` is the prompt cache on disk, or None without one."""
+
+    def __init__(self, settings: DaemonSettings, build_info: str, disk: DiskCache | None = None) -> None:
         self.settings = settings
+        self.disk = disk
         self.build_info = build_info
         self.keys = Keys([])  # set by ModelTable.set_keys()
         self.is_leaving = False  # /health reports it; requests may still be served (--drain-delay-seconds)

@@ -1,0 +1,128 @@
+"""One model's part of the prompt cache on disk: finds what the disk has of a prompt, and gives it to the engine.
+
+Runs on the event loop. A request never fails because of it: without the disk the engine computes the prompt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Protocol
+
+from llamad.client.adapters import AdapterSet
+from llamad.client.engine_client import EngineClient
+from llamad.client.slot_states import States
+from llamad.client.task import Action
+from llamad.flags.settings import ModelSettings
+from llamad.models.cache_disk.disk_cache import DiskCache, Wanted
+from llamad.models.cache_disk.reader import Target
+from llamad.models.cache_disk.source import Source
+from llamad.protocol.blobs import Arena
+from llamad.protocol.cache_memory import CacheMemory
+from llamad.protocol.messages import ACTION_INSERT, RESULT_DONE
+from llamad.protocol.model_info import Model
+
+log = logging.getLogger("llamad.cache")
+
+# The speed of the engine is measured over at least so many prompt tokens.
+MEASURED_TOKENS_MIN = 512
+
+
+class ServedHost(Protocol):
+    """What is used of a model's host."""
+
+    settings: ModelSettings
+    arena: Arena
+    cache_memory: CacheMemory
+    owners: dict[str, int]
+    model: Model | None
+    engine: EngineClient | None
+    states: States | None
+
+    @property
+    def prefix(self) -> str: ...
+
+
+class DiskPrompts:
+    """`model` is the host whose cache memory is kept on disk from now on."""
+
+    def __init__(self, model: ServedHost, cache: DiskCache, build: str) -> None:
+        self._model = model
+        self._cache = cache
+        self.source = Source(
+            model.cache_memory,
+            build,
+            lambda: model.settings.alias or model.settings.model.rpartition("/")[2],
+            self._key_of,
+            n_slots=model.settings.n_parallel,
+        )
+        self._inserting: dict[str, asyncio.Future[bool]] = {}  # entries that are being read, by their names
+        cache.writer.add(self.source)
+
+    def close(self) -> None:
+        """The model leaves: write what is left of its cache memory, and then forget it."""
+        self._cache.writer.remove(self.source)
+
+    def _key_of(self, owner: int) -> str | None:
+        """Return the name of the key with this number. Called by the writer's thread."""
+        if owner == 0:
+            return ""
+        return next((name for name, number in list(self._model.owners.items()) if number == owner), None)
+
+    def find(self, owner: int, adapters: AdapterSet, prompt: bytes) -> Wanted | None:
+        """Return what the disk has of a prompt that is about to be submitted, or None if that would not help."""
+        engine, states, key_name = self._model.engine, self._model.states, self._key_of(owner)
+        if engine is None or states is None or states.layout is None or key_name is None:
+            return None
+        if adapters.n_base or adapters.base:
+            return None  # an activated adapter acts in a part of the prompt
+        return self._cache.find(self.source, key_name, adapters.number, prompt, self._token_seconds())
+
+    def _token_seconds(self) -> float:
+        """Return the time that a prompt token takes to compute; 0: unknown."""
+        assert self._model.engine is not None
+        stats = self._model.engine.stats()
+        n_tokens = stats.get("n_prompt_tokens", 0)
+        return stats.get("prompt_us", 0) / 1e6 / n_tokens if n_tokens >= MEASURED_TOKENS_MIN else 0.0
+
+    async def insert(self, wanted: Wanted, owner: int, session: int, adapters: AdapterSet) -> bool:
+        """Read an entry into the engine's cache. Return False if that was not possible in time. Requests that need the
+        same entry at the same time read it once."""
+        name = wanted.found.entry.name
+        inserting = self._inserting.get(name)
+        if inserting is None:
+            inserting = asyncio.ensure_future(self._insert(wanted, owner, session, adapters))
+            self._inserting[name] = inserting
+            inserting.add_done_callback(lambda _: self._inserting.pop(name, None))
+        try:
+            is_there = await asyncio.wait_for(asyncio.shield(inserting), wanted.seconds)
+        except TimeoutError:
+            is_there = False
+        self.source.note(wanted.chain)
+        return is_there
+
+    async def _insert(self, wanted: Wanted, owner: int, session: int, adapters: AdapterSet) -> bool:
+        model = self._model
+        engine, states = model.engine, model.states
+        if engine is None or states is None or states.layout is None or model.model is None:
+            return False
+        target = Target(states.layout, model.model.info.n_vocab, model.model.n_ctx_slot, model.arena)
+        fetched = await self._cache.fetch(wanted, target)
+        if fetched is None:
+            return False
+        action = Action(
+            ACTION_INSERT,
+            0,
+            fetched.blob,
+            owner=owner,
+            session=session,
+            n_tokens=fetched.n_tokens,
+            n_bytes=fetched.blob.size,
+            adapters=(adapters.number, 0, 0),
+        )
+        try:
+            acted = await engine.act(action)
+        except MemoryError:
+            log.warning("%sno memory to read a prompt of %d bytes from disk", model.prefix, fetched.blob.size)
+            return False
+        return acted.result == RESULT_DONE

@@ -1,0 +1,141 @@
+"""A model's prompts on disk: who gets which entry, and that a request never waits or fails for it. The engine is a fake
+that notes its actions."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+from support.states.disk_cache import Disk
+from support.states.fake_cache_memory import PLAIN, FakeMemory, packed, ses1, tokens_of
+from support.states.ses1_layouts import N_VOCAB, learn
+
+from llamad.client.adapters import NO_ADAPTERS, AdapterSet
+from llamad.client.events import Acted
+from llamad.models.disk_prompts import DiskPrompts
+from llamad.protocol.blobs import Arena
+from llamad.protocol.messages import ACTION_INSERT, RESULT_DONE, RESULT_ENGINE, RESULT_NO_ROOM
+
+TOKENS = tokens_of(1, 1000)
+
+
+class Engine:
+    def __init__(self) -> None:
+        self.actions = []
+        self.result = RESULT_DONE
+        self.is_stuck = False
+        self.counts = {"n_prompt_tokens": 0, "prompt_us": 0}
+
+    def stats(self):
+        return self.counts
+
+    async def act(self, action):
+        self.actions.append(action)
+        if self.is_stuck:
+            await asyncio.sleep(3600)
+        return Acted(self.result)
+
+
+class Model:
+    """A host, and what a daemon before it has left on the disk: the same prompt of two keys."""
+
+    def __init__(self, path) -> None:
+        disk = Disk(path)
+        disk.source._build = ""
+        self.engine = Engine()
+        self.host = SimpleNamespace(
+            settings=SimpleNamespace(alias=None, model="/models/tiny.gguf", n_parallel=2),
+            arena=Arena(),
+            cache_memory=FakeMemory("model"),
+            owners={"key-one": 7},
+            model=SimpleNamespace(info=SimpleNamespace(n_vocab=N_VOCAB), n_ctx_slot=4096),
+            engine=self.engine,
+            states=SimpleNamespace(layout=learn(PLAIN)),
+            prefix="",
+        )
+        for owner in (0, 1):
+            disk.memory.put(TOKENS, owner=owner)
+        disk.step()
+        self.cache = disk.cache
+        self.prompts = DiskPrompts(self.host, self.cache, "build")
+        self.prompts.source._build = ""
+
+    def find(self, owner: int = 0, adapters: AdapterSet = NO_ADAPTERS):
+        return self.prompts.find(owner, adapters, packed([*TOKENS, 1, 2]))
+
+    async def insert(self, owner: int = 0) -> bool:
+        wanted = self.find(owner)
+        assert wanted is not None
+        return await self.prompts.insert(wanted, owner, 55, NO_ADAPTERS)
+
+
+@pytest.fixture
+def model(tmp_path):
+    made = Model(tmp_path)
+    yield made
+    made.cache.reader.close()
+
+
+def test_the_engine_gets_the_state_for_the_owner_of_the_request(model):
+    assert asyncio.run(model.insert(7))
+    (action,) = model.engine.actions
+    assert (action.kind, action.owner, action.session, action.n_tokens) == (ACTION_INSERT, 7, 55, 1000)
+    assert bytes(action.blob) == ses1(TOKENS)
+    assert action.n_bytes == len(ses1(TOKENS))
+    assert model.find(7) is None  # the engine has it now
+    assert asyncio.run(model.insert(0))
+
+
+def test_nothing_is_looked_for_if_it_could_not_be_used(model):
+    assert model.find(8) is None  # a number of no key
+    assert model.find(0, AdapterSet(number=5, base=4, n_base=10)) is None
+    assert model.find(0, AdapterSet(number=5)) is None
+    model.host.states.layout = None
+    assert model.find(0) is None
+    model.host.states.layout = learn(PLAIN)
+    assert model.find(0) is not None
+    model.host.engine = None
+    assert model.find(0) is None
+
+
+def test_requests_that_need_the_same_entry_read_it_once(model):
+    async def run():
+        wanted = [model.find(0) for _ in range(5)]
+        first, *others = [
+            asyncio.ensure_future(model.prompts.insert(one, 0, 0, NO_ADAPTERS)) for one in wanted
+        ]
+        await asyncio.sleep(0)
+        first.cancel()  # its client leaves
+        return await asyncio.gather(*others)
+
+    assert asyncio.run(run()) == [True] * 4
+    assert len(model.engine.actions) == 1
+    assert model.cache.counts.n_reads == 1
+
+
+@pytest.mark.parametrize("result", [RESULT_NO_ROOM, RESULT_ENGINE])
+def test_an_engine_that_does_not_take_it_computes(model, result):
+    model.engine.result = result
+    assert not asyncio.run(model.insert())
+    assert model.find() is None  # the prompt was submitted
+
+
+def test_an_engine_that_is_busy_for_long_is_not_waited_for(model):
+    model.engine.is_stuck = True
+    model.engine.counts = {"n_prompt_tokens": 1000, "prompt_us": 200_000}
+
+    async def run():
+        wanted = model.find()
+        assert wanted.seconds == pytest.approx(0.0002 * 896)
+        return await model.prompts.insert(wanted, 0, 0, NO_ADAPTERS)
+
+    assert not asyncio.run(asyncio.wait_for(run(), 20))
+
+
+def test_what_a_model_leaves_is_written_once_more(model):
+    model.host.cache_memory.put(tokens_of(5, 600))
+    model.prompts.close()
+    model.cache.writer.step()
+    assert len(model.cache.folder.names()) == 3
+    model.host.cache_memory.put(tokens_of(6, 600))
+    model.cache.writer.step()
+    assert len(model.cache.folder.names()) == 3
