@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,35 @@ def test_keys_do_not_find_each_others_conversations(folder, tiny):
     with Live(*FLAGS, *keys, "--share-prefixes", "--cache-disk", str(folder), model=tiny) as server:
         # What the daemon without keys has left belongs to nobody, as what it shares does.
         assert ask(server, COUNTING + NEXT, "mine")["timings"]["cache_n"] >= n_prompt - 1
+
+
+def test_models_of_a_router_share_the_folder_but_no_conversation(folder, tmp_path, tiny):
+    models = tmp_path / "models"
+    models.mkdir()
+    for name in ("one", "two"):
+        shutil.copy(tiny, models / f"{name}.gguf")
+    flags = (*FLAGS, "--models-dir", str(models), "--models-max", "1", "--cache-disk", str(folder))
+    with Live(*flags, ready=False) as server:
+        for name in ("one", "two"):  # the first is unloaded for the second
+            answer = ask(server, COUNTING, model=name)
+            assert answer["timings"]["cache_n"] == 0
+        wait_entries(folder, 2)
+    with Live(*flags, ready=False) as server:
+        for name in ("two", "one"):
+            answer = ask(server, COUNTING + NEXT, model=name)
+            assert answer["timings"]["cache_n"] >= answer["tokens_evaluated"] - 60
+        assert "\nllamad:disk_cache_hits_total 2\n" in server.client.get("/metrics").body.decode()
+
+
+def test_requests_that_arrive_together_read_their_conversation_once(folder, tiny):
+    flags = ("-np", "4", "-c", "8192", "--metrics", "--cache-disk", str(folder))
+    with Live(*flags, model=tiny) as server:
+        n_prompt = ask(server, COUNTING)["tokens_evaluated"]
+        wait_entries(folder)
+    with Live(*flags, model=tiny) as server, ThreadPoolExecutor(4) as clients:
+        answers = list(clients.map(lambda i: ask(server, f"{COUNTING} and {i}"), range(4)))
+        assert min(answer["timings"]["cache_n"] for answer in answers) >= n_prompt - 1
+        assert "\nllamad:disk_cache_hits_total 1\n" in server.client.get("/metrics").body.decode()
 
 
 def test_other_settings_find_nothing_and_broken_files_cost_nothing_else(folder, tiny):
