@@ -91,7 +91,7 @@ class DiskPrompts:
         name = wanted.found.entry.name
         inserting = self._inserting.get(name)
         if inserting is None:
-            inserting = asyncio.ensure_future(self._insert(wanted, owner, session, adapters))
+            inserting = asyncio.ensure_future(self._try_insert(wanted, owner, session, adapters))
             self._inserting[name] = inserting
             inserting.add_done_callback(lambda _: self._inserting.pop(name, None))
         try:
@@ -100,6 +100,13 @@ class DiskPrompts:
             is_there = False
         self.source.note(wanted.chain)
         return is_there
+
+    async def _try_insert(self, wanted: Wanted, owner: int, session: int, adapters: AdapterSet) -> bool:
+        try:
+            return await self._insert(wanted, owner, session, adapters)
+        except Exception:  # a bug costs the cache, not the requests that wait here
+            log.exception("%sreading a prompt from disk failed", self._model.prefix)
+            return False
 
     async def _insert(self, wanted: Wanted, owner: int, session: int, adapters: AdapterSet) -> bool:
         model = self._model

@@ -119,6 +119,12 @@ def test_an_engine_that_does_not_take_it_computes(model, result):
     assert model.find() is None  # the prompt was submitted
 
 
+def test_a_bug_costs_the_cache_and_not_the_request(model, caplog):
+    model.engine.act = None
+    assert not asyncio.run(model.insert())
+    assert "reading a prompt from disk failed" in caplog.text
+
+
 def test_an_engine_that_is_busy_for_long_is_not_waited_for(model):
     model.engine.is_stuck = True
     model.engine.counts = {"n_prompt_tokens": 1000, "prompt_us": 200_000}

@@ -197,8 +197,8 @@ class Job:
         served, exchange = self.served, self.exchange
         if served.host.disk is not None and self.on_prompt is None:
             stored = FromDisk(served, exchange.request, self.generation, ready)
-            if stored:
-                counted = served.enter_preparing(exchange)
+            counted = served.try_preparing(exchange) if stored else None
+            if counted is not None:
                 served.service.spawn(exchange, self._submit_later(ready, stored, counted), counted)
                 return
         self._submit(ready)

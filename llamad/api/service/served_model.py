@@ -377,6 +377,13 @@ class ServedModel:
         counted already."""
         return self.preparing.enter(self.service.client(exchange.request))
 
+    def try_preparing(self, exchange: Exchange) -> Place | None:
+        """Count a request like enter_preparing(), or return None if too many are counted already."""
+        try:
+            return self.enter_preparing(exchange)
+        except ApiError:
+            return None
+
     def owner(self, request: Request) -> int:
         """Return the owner of the cached prefixes and slots that the request may use: a number of its key, or 0 for
         all."""

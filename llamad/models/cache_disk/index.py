@@ -164,10 +164,11 @@ class Index:
 
 
 def _usable(entry: Entry, chain: Chain, n_blocks: int) -> Found | None:
-    """Return what an entry that has the prompt's first n_blocks can give to it."""
+    """Return what an entry that has the prompt's first n_blocks can give to it. The last token of a prompt is always
+    computed."""
     if not entry.is_whole:
         return Found(entry, n_blocks * BLOCK_TOKENS)
-    is_all = len(entry.hashes) == n_blocks and entry.n_tokens <= chain.n_tokens
+    is_all = len(entry.hashes) == n_blocks and entry.n_tokens < chain.n_tokens
     if is_all and chain.end(entry.n_tokens) == entry.end:
         return Found(entry, entry.n_tokens)
     return None

@@ -62,10 +62,11 @@ class Reader:
         self._n_bytes = 0  # of the files that are being read, or wait for it
         self._n_stuck = 0  # reads that nobody waits for any more, but that have not ended
         self._speed = SPEED_DEFAULT
+        self._is_closed = False
 
     def can_read(self, found: Found, seconds: float) -> bool:
         """Return whether the entry can be there within this time, as far as is known."""
-        if self._faults.is_paused or self._n_stuck >= N_THREADS:
+        if self._is_closed or self._faults.is_paused or self._n_stuck >= N_THREADS:
             return False
         return (self._n_bytes + found.entry.n_bytes) / self._speed < seconds
 
@@ -128,6 +129,8 @@ class Reader:
             self._speed += SPEED_LEARN_RATE * (n_bytes / max(seconds, 1e-6) - self._speed)
 
     def close(self) -> None:
+        """Start no more reads."""
+        self._is_closed = True
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 

@@ -30,7 +30,8 @@ POLL_SECONDS = 1.0
 REFRESH_SECONDS = 10.0
 NICE = 10
 # A write that takes longer is given up, because the engine cannot use the memory of the entry meanwhile.
-WRITE_SECONDS_MAX = 60.0
+WRITE_SECONDS = 30.0
+WRITE_BYTES_PER_SECOND = 50e6
 DESCRIPTION_BYTES = 4096  # more than a description has besides its hashes
 
 
@@ -207,6 +208,9 @@ class Writer:
                     if source.fingerprint != fingerprint:
                         return  # another engine has begun; what is pinned belongs to the last one
                     seen[info.id] = self._save(source, fingerprint, info, view)
+                except TimeoutError:
+                    seen[info.id] = ()  # it would take as long again
+                    raise
                 except EntryBroken:
                     seen[info.id] = ()  # an engine has gone wrong; its next one drops the entry
                 finally:
@@ -287,18 +291,21 @@ class Writer:
                 sums=sums,
             )
 
-        entry.n_bytes = self._folder.write(entry.name, _timed(pieces(view, entry.n_tokens, describe)))
+        entry.n_bytes = self._folder.write(
+            entry.name, _timed(pieces(view, entry.n_tokens, describe), len(view))
+        )
         self._index.add(entry)
         self._counts.n_writes += 1
         self._counts.n_bytes_written += entry.n_bytes
 
 
-def _timed(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the pieces. Raises TimeoutError if the disk takes them too slowly."""
-    t_end = time.monotonic() + WRITE_SECONDS_MAX
+def _timed(pieces: Iterator[bytes], n_bytes: int) -> Iterator[bytes]:
+    """Yield the pieces of a file. Raises TimeoutError if the disk takes them too slowly."""
+    seconds = WRITE_SECONDS + n_bytes / WRITE_BYTES_PER_SECOND
+    t_end = time.monotonic() + seconds
     for piece in pieces:
         if time.monotonic() > t_end:
-            raise TimeoutError(f"writing an entry takes more than {WRITE_SECONDS_MAX:g} s")
+            raise TimeoutError(f"writing {n_bytes >> 20} MiB takes more than {seconds:.0f} s")
         yield piece
 
 
