@@ -176,11 +176,11 @@ def names(folder: Path) -> set[str]:
     return set(os.listdir(folder / SUBFOLDER))
 
 
-def kill_and_start(folder: Path, n_times: int) -> None:
+def kill_and_start(model: str, folder: Path, n_times: int) -> None:
     """Kill the daemon while it writes, again and again: it starts, what was complete is there, the text is right."""
     chance, text, n_before = random.Random(3), None, 0
     for i in range(n_times):
-        with Live(*FLAGS, "--cache-disk", str(folder)) as server:
+        with Live(*FLAGS, "--cache-disk", str(folder), model=model) as server:
             answer = ask(server, COUNTING)
             text = text or answer["content"]
             assert answer["content"] == text
@@ -195,16 +195,16 @@ def kill_and_start(folder: Path, n_times: int) -> None:
         command = [sys.executable, "-m", "llamad", "cache", "verify", str(folder)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
         assert (done.returncode, done.stdout) == (0, f"{n_before} prompts are good, 0 are broken\n")
-    with Live(*FLAGS, "--cache-disk", str(folder)) as server:
+    with Live(*FLAGS, "--cache-disk", str(folder), model=model) as server:
         until(lambda: not [name for name in names(folder) if name.startswith(PREFIX)])
         assert ask(server, COUNTING)["content"] == text
         wait_entries(folder)
 
 
-def test_a_daemon_killed_while_it_writes_starts_with_what_was_complete(folder):
-    kill_and_start(folder, 3)
+def test_a_daemon_killed_while_it_writes_starts_with_what_was_complete(folder, tiny):
+    kill_and_start(tiny, folder, 5)
 
 
 @pytest.mark.soak
-def test_a_daemon_killed_fifty_times_while_it_writes_starts_with_what_was_complete(folder):
-    kill_and_start(folder, 50)
+def test_a_daemon_killed_fifty_times_while_it_writes_starts_with_what_was_complete(folder, tiny):
+    kill_and_start(tiny, folder, 50)
