@@ -9,6 +9,8 @@ class TextEvent:
     n_drafted: int
     n_accepted: int
     is_followed: bool
+    point: bytes
+    ahead: bytes
     def __init__(
         self,
         tokens: list[int],
@@ -20,4 +22,6 @@ class TextEvent:
         probs: list[tuple[float, list[tuple[int, float]]]],
         n_drafted: int = 0,
         n_accepted: int = 0,
+        point: bytes = b"",
+        ahead: bytes = b"",
     ) -> None: ...

@@ -1,11 +1,12 @@
 # Packs a task (client/task.py) into the record that crosses the ring. Made on the event loop, then only read.
 # Port.submit() adds the id and the time.
-from libc.stdint cimport int32_t
+from libc.stdint cimport int32_t, uint32_t
 from libc.string cimport memcpy, memset
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 
 from llamad.base.function_table cimport llamad_bias
+from llamad.client.history cimport History
 from llamad.protocol.messages cimport (
     PROBS_MAX, TASK_CONTEXT_SHIFT, TASK_MARKERS, TASK_PROGRESS, TASK_PROMPT_PROBS, TASK_STREAM, RowRun, TaskCommand,
 )
@@ -60,18 +61,20 @@ cdef void _copy_text(char *room, size_t n_room, str text):
 
 
 cdef class Command:
-    """A packed task. Raises ValueError if a value is outside the engine's limits."""
+    """A packed task, which goes on where its history ends, if it has one. Raises ValueError if a value is outside the
+    engine's limits, or if the history is not one of this task."""
 
-    def __cinit__(self, task) -> None:
+    def __cinit__(self, task, History history=None) -> None:
         cdef TaskCommand *head = &self.head
+        cdef bint is_resumed = history is not None and history.n_drawn > 0
         cdef bytes stops = _packed_stops(task.stops), bias = task.bias, breakers = task.breakers
-        cdef bytes penalty = task.penalty, runs = task.rows.packed if task.rows is not None else b""
+        cdef bytes penalty = task.penalty, drawn = b"", runs = task.rows.packed if task.rows is not None else b""
         context, adapters = task.context, task.adapters
         memset(head, 0, sizeof(TaskCommand))
         head.options = ByName(task.options, {})
         if not 0 <= head.options.n_probs <= PROBS_MAX or (task.prompt_probs and head.options.n_probs == 0):
             raise ValueError("n_probs is outside what the engine has")
-        if task.prompt_probs:
+        if task.prompt_probs and not is_resumed:
             head.options.cache_prompt = False
         head.sampling = (<Sampling?>task.sampling).values
         head.adapters.set = adapters.number
@@ -87,12 +90,23 @@ cdef class Command:
         head.group = task.group
         head.grammar = task.grammar.id if task.grammar is not None else 0
         head.answer_bytes_max = task.answer_bytes_max
-        head.n_prompt = <int32_t>(len(task.prompt) // 4)
-        head.n_penalty = <int32_t>(len(penalty) // 4) if penalty is not None else -1
-        head.n_keep = task.n_keep
         head.flags = ((TASK_STREAM if task.stream else 0) | (TASK_CONTEXT_SHIFT if task.context_shift else 0)
                       | (TASK_MARKERS if task.markers else 0) | (TASK_PROMPT_PROBS if task.prompt_probs else 0)
                       | (TASK_PROGRESS if task.progress else 0))
+        head.n_asked = head.n_prompt = <int32_t>(len(task.prompt) // 4)
+        self.prompt = task.prompt
+        if is_resumed:
+            # Other completions of its group have drawn other tokens. The sink has had the prompt's events.
+            head.group = 0
+            head.flags &= ~<uint32_t>(TASK_PROMPT_PROBS | TASK_PROGRESS)
+            drawn = history.fill(&head.resume, head.options.n_probs)
+            self.prompt = history.context(task.prompt)
+            head.n_prompt = <int32_t>(len(self.prompt) // 4)
+            if head.resume.n_discarded:
+                penalty = task.prompt if penalty is None else penalty
+                head.adapters.n_base -= max(0, min(head.adapters.n_base - head.resume.n_kept, head.resume.n_discarded))
+        head.n_penalty = <int32_t>(len(penalty) // 4) if penalty is not None else -1
+        head.n_keep = task.n_keep
         head.n_bias = <int32_t>(PyBytes_GET_SIZE(bias) // <Py_ssize_t>sizeof(llamad_bias))
         head.n_stop = <int32_t>len(task.stops)
         head.n_stop_bytes = <int32_t>PyBytes_GET_SIZE(stops)
@@ -100,8 +114,7 @@ cdef class Command:
         head.n_runs = <int32_t>(PyBytes_GET_SIZE(runs) // <Py_ssize_t>sizeof(RowRun))
         _copy_text(head.request_id, sizeof(head.request_id), context.request_id)
         _copy_text(head.key_name, sizeof(head.key_name), context.key_name)
-        self.prompt = task.prompt
-        self.tail = b"".join((penalty or b"", bias, breakers, stops, runs, _packed_pairs(adapters.uses)))
+        self.tail = b"".join((penalty or b"", bias, breakers, drawn, stops, runs, _packed_pairs(adapters.uses)))
 
 
 def packed_run(blob: int, rows_at: int, grid_at: int, first: int, n_rows: int) -> bytes:

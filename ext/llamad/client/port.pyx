@@ -11,6 +11,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from llamad.client.events import Acted, Admitted, Done, Failed, Progress, PromptTokens, SlotCounts, SlotStep, Step
 
 from llamad.base.system cimport copy_once, load_int, load_time, now_us, store_int, take_time, wake_clear, wake_send
+from llamad.base.function_table cimport LLAMAD_SAMPLERS_MAX
 from llamad.client.command cimport Command
 from llamad.client.text_event cimport TextEvent as Text
 from llamad.protocol.adapter_span cimport AdapterSpan
@@ -268,13 +269,19 @@ cdef tuple _event(uint32_t kind, const void *payload, uint64_t n, int32_t n_slot
     raise ChannelBroken(f"an event of kind {kind} with {n} bytes")
 
 
+cdef int64_t _ahead_bytes(int64_t n_ahead, int64_t n_top):
+    """Return the size of the tokens that are held back, and of their probabilities."""
+    return n_ahead * (4 + ((1 + n_top) * <int64_t>sizeof(TokenProb) if n_top else 0))
+
+
 cdef int _check_text(const TextEvent *event, uint64_t n) except -1:
     """Raise ChannelBroken unless the data after the event fits into n bytes."""
     cdef int64_t n_tokens = event.n_tokens, n_rows = event.n_prob_tokens, n_top = event.n_top, n_bytes = event.n_bytes
-    cdef int64_t n_most = <int64_t>n
+    cdef int64_t n_most = <int64_t>n, n_ahead = max(event.n_ahead, 0), n_xtc = event.mark.n_xtc
     if (not 0 <= n_tokens <= n_most or not 0 <= n_rows <= n_tokens or not 0 <= n_top <= PROBS_MAX
-            or not 0 <= n_bytes <= n_most
-            or n_tokens * 4 + n_rows * (1 + n_top) * <int64_t>sizeof(TokenProb) + n_bytes > n_most):
+            or not 0 <= n_bytes <= n_most or n_ahead > n_most or not 0 <= n_xtc <= LLAMAD_SAMPLERS_MAX
+            or ((n_tokens + n_xtc) * 4 + n_rows * (1 + n_top) * <int64_t>sizeof(TokenProb) + n_bytes
+                + _ahead_bytes(n_ahead, n_top)) > n_most):
         raise ChannelBroken("a text that does not fit its record")
     return 0
 
@@ -292,14 +299,18 @@ cdef list _probs(const TextEvent *event, const TokenProb *rows):
 
 cdef tuple _text_event(const TextEvent *event, uint64_t n):
     _check_text(event, n)
-    cdef const int32_t *tokens = <const int32_t *>(event + 1)
+    cdef const int32_t *tokens = <const int32_t *>(event + 1) + event.mark.n_xtc
     cdef const TokenProb *rows = <const TokenProb *>(tokens + event.n_tokens)
     cdef const char *text = <const char *>(rows + <size_t>event.n_prob_tokens * <size_t>(1 + event.n_top))
+    cdef const char *point = <const char *>&event.n_ahead
+    cdef bytes ahead = b""
     cdef int32_t i
+    if event.n_ahead > 0:
+        ahead = PyBytes_FromStringAndSize(text + event.n_bytes, _ahead_bytes(event.n_ahead, event.n_top))
     return (EVENT_TEXT, event.id, Text(
         [tokens[i] for i in range(event.n_tokens)], PyBytes_FromStringAndSize(text, event.n_bytes), event.n_decoded,
         event.t_us, event.t_prompt_us, event.t_predict_us, _probs(event, rows) if event.n_top else [], event.n_drafted,
-        event.n_accepted))
+        event.n_accepted, PyBytes_FromStringAndSize(point, <const char *>tokens - point), ahead))
 
 
 cdef tuple _prompt_event(const TextEvent *event, uint64_t n):

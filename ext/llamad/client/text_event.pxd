@@ -12,3 +12,5 @@ cdef class TextEvent:
     cdef readonly int64_t n_drafted
     cdef readonly int64_t n_accepted
     cdef readonly bint is_followed
+    cdef readonly bytes point  # from `n_ahead` of the record to the end of its mark (protocol/messages.pxd)
+    cdef readonly bytes ahead  # the tokens that are held back, and their probabilities

@@ -27,12 +27,14 @@ cdef void _make_room_in_slots(State *state) noexcept nogil:
             slot_regroup(&state.slots, slot)
         if slot.state != SLOT_DECODING or slot.n_tokens + 1 < state.slots.n_ctx:
             continue
-        n_keep = slot.task.command.n_prompt if slot.task.command.n_keep < 0 else slot.task.command.n_keep
+        n_keep = slot.task.command.n_asked if slot.task.command.n_keep < 0 else slot.task.command.n_keep
         # n_keep does not count BOS, which is kept too. llama-server also adds it to the length of the prompt.
         n_keep = max(0, min(min(n_keep, state.slots.n_ctx) + state.add_bos, state.slots.n_ctx - 4, slot.n_tokens - 2))
         n_discard = slot_discard(&state.slots, slot, n_keep) if slot.task.command.flags & TASK_CONTEXT_SHIFT else 0
         is_whole = slot_has_window(&state.slots, slot, n_keep, n_discard)
         if n_discard > 0 and slot_shift(&state.slots, slot, n_keep, n_discard) == 0:
+            slot.n_kept = n_keep
+            slot.n_discarded += n_discard
             if not is_whole:
                 suspension_recompute(state, slot)
             continue

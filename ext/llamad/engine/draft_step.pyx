@@ -31,6 +31,7 @@ from llamad.engine.model_step cimport (
     model_step_choose, model_step_computes, model_step_draft, model_step_fixed, model_step_forget, model_step_learn,
     model_step_read, model_step_token, model_step_try, model_step_verified,
 )
+from llamad.engine.sampler.sampler cimport sampler_mark
 from llamad.engine.scheduler.fillers cimport fillers_bound
 from llamad.engine.state.engine_state cimport State
 from llamad.engine.threads.grammar_pool cimport grammar_pool_next
@@ -228,6 +229,7 @@ cdef void draft_step_take(State *state, Slot *slot, int64_t now) noexcept nogil:
     for i in range(n):
         if i:
             slot_advance(slot, 1)
+        slot.mark = &slot.marks[i]
         take_token(state, slot, slot.samples[i], now)
         if slot.task == NULL:
             break
@@ -245,6 +247,8 @@ cdef void draft_step_take_deferred(State *state, int64_t now) noexcept nogil:
     cdef int32_t token
     while slot != NULL:
         token = slot.sampled
+        slot.mark = slot.marks
+        sampler_mark(slot.sampler, slot.mark)
         take_token(state, slot, token, now)
         if slot.task != NULL:
             _guess(state, slot, token, 1)

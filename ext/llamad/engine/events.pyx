@@ -24,9 +24,12 @@ from llamad.tokenizer.detokenizer cimport text_add, text_cut_line, text_finish, 
 from llamad.tokenizer.vocab cimport Pieces
 
 cdef enum:
-    FLUSH_BYTES = 4096       # a task that does not stream sends this much at once
+    FLUSH_BYTES = 4096       # a task that does not stream sends at most this much at once
     FLUSH_TOKENS = 1024
     FLUSH_PROBS = 8192       # rows of probabilities, 8 bytes each
+    SAVE_TOKENS = 64         # it sends what it has after so many tokens, and
+    SAVE_US = 1000000        # after this time, so that another engine can go on if this one ends
+    AHEAD_BYTES_MAX = 262144  # of tokens that are held back and their probabilities, in one event
     FULL_PAUSE_US = 200
     NEW_LINE = 10
 
@@ -98,14 +101,29 @@ cdef void emit_action(State *state, uint64_t id, const ActionEvent *outcome) noe
     _commit(state)
 
 
+cdef char *_put(char *room, const void *data, size_t n) noexcept nogil:
+    """Copy n bytes, and return where the next ones go."""
+    if n:
+        memcpy(room, data, n)
+    return room + n
+
+
 cdef void _write_text(State *state, Slot *slot, int64_t now, int32_t n_tokens, int32_t n_prob_tokens,
-                      int32_t n_bytes) noexcept nogil:
-    """Write one event with the first tokens, probabilities and bytes that wait."""
-    cdef size_t n_ids = <size_t>n_tokens * sizeof(int32_t)
-    cdef size_t n_probs = <size_t>n_prob_tokens * <size_t>(1 + slot.probs.n_top) * sizeof(TokenProb)
-    cdef size_t n_payload = n_ids + n_probs + <size_t>n_bytes
-    cdef TextEvent *event = <TextEvent *>_reserve(state, EVENT_TEXT, sizeof(TextEvent) + n_payload)
-    cdef char *payload = <char *>(event + 1)
+                      int32_t n_bytes, int is_last) noexcept nogil:
+    """Write one event with the first tokens, probabilities and bytes that wait, and with what another engine needs to
+    go on from here. After the last text none goes on."""
+    cdef size_t n_row = <size_t>(1 + slot.probs.n_top) * sizeof(TokenProb)
+    cdef size_t n_ids = <size_t>n_tokens * sizeof(int32_t), n_draws = <size_t>slot.mark.head.n_xtc * sizeof(int32_t)
+    cdef size_t n_probs = <size_t>n_prob_tokens * n_row
+    cdef size_t n_ahead = 0 if is_last else <size_t>(slot.text.n_tokens - n_tokens)
+    cdef size_t n_ahead_probs = n_ahead * n_row if slot.probs.n_top else 0
+    cdef int is_too_much = n_ahead * sizeof(int32_t) + n_ahead_probs > AHEAD_BYTES_MAX
+    cdef TextEvent *event
+    cdef char *room
+    if is_too_much:
+        n_ahead = n_ahead_probs = 0
+    event = <TextEvent *>_reserve(state, EVENT_TEXT, sizeof(TextEvent) + n_draws + n_ids + n_probs + <size_t>n_bytes
+                                  + n_ahead * sizeof(int32_t) + n_ahead_probs)
     event.id = slot.task.command.id
     event.t_us = now
     event.t_prompt_us = slot.t_prompt_us
@@ -117,11 +135,18 @@ cdef void _write_text(State *state, Slot *slot, int64_t now, int32_t n_tokens, i
     event.n_prob_tokens = n_prob_tokens
     event.n_top = slot.probs.n_top
     event.n_bytes = n_bytes
-    memcpy(payload, slot.text.tokens, n_ids)
-    if n_probs:
-        memcpy(payload + n_ids, slot.probs.rows, n_probs)
-    memcpy(payload + n_ids + n_probs, slot.text.bytes, <size_t>n_bytes)
+    event.n_ahead = -1 if is_last or is_too_much else <int32_t>n_ahead
+    event.n_kept = slot.n_kept
+    event.n_discarded = slot.n_discarded
+    event.mark = slot.mark.head
+    room = _put(<char *>(event + 1), slot.mark.xtc, n_draws)
+    room = _put(room, slot.text.tokens, n_ids)
+    room = _put(room, slot.probs.rows, n_probs)
+    room = _put(room, slot.text.bytes, <size_t>n_bytes)
+    room = _put(room, slot.text.tokens + n_tokens, n_ahead * sizeof(int32_t))
+    _put(room, slot.probs.rows + <size_t>n_tokens * <size_t>(1 + slot.probs.n_top), n_ahead_probs)
     _commit(state)
+    slot.t_sent_us = now
 
 
 cdef int32_t _flush_tokens(const Slot *slot) noexcept nogil:
@@ -129,15 +154,15 @@ cdef int32_t _flush_tokens(const Slot *slot) noexcept nogil:
     return max(1, min(<int32_t>FLUSH_TOKENS, FLUSH_PROBS // (1 + slot.probs.n_top)))
 
 
-cdef void _emit_text(State *state, Slot *slot, int64_t now, int32_t n_tokens) noexcept nogil:
+cdef void _emit_text(State *state, Slot *slot, int64_t now, int32_t n_tokens, int is_last) noexcept nogil:
     """Send the safe text and the first n_tokens. Their probabilities are sent too, except for tokens that were cut off
-    with a stop string or a line."""
+    with a stop string or a line. is_last: the task ends."""
     cdef int32_t n_max = _flush_tokens(slot), n, n_prob_tokens = 0, n_bytes = slot.text.n_safe
     if slot.probs.n_top:
         n_prob_tokens = min(n_tokens, text_ready(&slot.text))
     while True:
         n = min(n_tokens, n_max)
-        _write_text(state, slot, now, n, min(n, n_prob_tokens), n_bytes)
+        _write_text(state, slot, now, n, min(n, n_prob_tokens), n_bytes, is_last)
         text_sent(&slot.text, n)
         probs_sent(&slot.probs, n)
         n_tokens -= n
@@ -193,14 +218,14 @@ cdef void finish_done(State *state, Slot *slot, int32_t stop_type, int32_t stop_
     if memchr(slot.text.bytes, NEW_LINE, <size_t>slot.text.n_bytes) != NULL:
         slot.has_new_line = 1
     if slot.text.n_tokens or slot.text.n_bytes:
-        _emit_text(state, slot, now, slot.text.n_tokens)
+        _emit_text(state, slot, now, slot.text.n_tokens, 1)
     event = <DoneEvent *>_reserve(state, EVENT_DONE, sizeof(DoneEvent))
     event.id = slot.task.command.id
     event.t_us = now
     event.t_prompt_us = slot.t_prompt_us
     event.t_predict_us = now - slot.t_first_us
     event.slot = slot.id
-    event.n_prompt = slot.task.command.n_prompt
+    event.n_prompt = slot.task.command.n_asked
     event.n_cached = slot.n_cached
     event.n_decoded = slot.n_decoded
     event.n_drafted = slot.n_drafted
@@ -229,7 +254,7 @@ cdef int _is_full(const State *state, const Slot *slot) noexcept nogil:
 cdef int _is_endless(const State *state, const Slot *slot) noexcept nogil:
     """Return whether a task without a limit has reached the maximum length; it would shift its context forever."""
     return (slot.task.command.options.n_predict == -1 and state.n_text_max > 0
-            and slot.task.command.n_prompt + slot.n_decoded >= state.n_text_max)
+            and slot.task.command.n_asked + slot.n_decoded >= state.n_text_max)
 
 
 cdef int _is_large(const Slot *slot) noexcept nogil:
@@ -289,9 +314,10 @@ cdef void take_token(State *state, Slot *slot, int32_t token, int64_t now) noexc
     # Tokens without text accumulate too.
     n_ready = text_ready(&slot.text)
     if slot.text.n_safe >= FLUSH_BYTES or n_ready >= _flush_tokens(slot):
-        _emit_text(state, slot, now, n_ready)
-    elif slot.task.command.flags & TASK_STREAM and slot.text.n_safe > 0:
-        _emit_text(state, slot, now, n_ready)
+        _emit_text(state, slot, now, n_ready, 0)
+    elif slot.text.n_safe > 0 and (slot.task.command.flags & TASK_STREAM or n_ready >= SAVE_TOKENS
+                                   or now - slot.t_sent_us > SAVE_US):
+        _emit_text(state, slot, now, n_ready, 0)
 
 
 cdef void emit_step(State *state, int64_t t_decode, int64_t t_wait, int64_t t_sample, int64_t t_emit,

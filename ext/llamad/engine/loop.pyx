@@ -32,6 +32,7 @@ from llamad.engine.scheduler.plan cimport Plan
 from llamad.engine.shares cimport shares_run
 from llamad.engine.slot_actions cimport actions_add, actions_drop, actions_drop_all, actions_run
 from llamad.engine.state.engine_state cimport State
+from llamad.engine.state.replay cimport replay_run
 from llamad.engine.suspension cimport suspension_run
 from llamad.protocol.messages cimport (
     COMMAND_ABORT, COMMAND_ACTION, COMMAND_FORGET, COMMAND_PAUSE, COMMAND_RESUME, COMMAND_STOP, COMMAND_TASK,
@@ -277,6 +278,7 @@ cdef void _step(State *state, int32_t is_waking) noexcept nogil:
     faults_passed(state)
     fillers_remove(&state.plan, &state.slots)
     draft_step_follow(state)
+    replay_run(state)
     t_sample = sample_step_begin(state, t_decode, t_wait)
     batch_learn(&state.plan, t_sample - t_decode, t_sample - t_wait)
     sample_us = now_us() - t_sample

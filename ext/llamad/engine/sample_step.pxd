@@ -10,3 +10,4 @@ cdef Slot *sample_step_next(State *state, int32_t i, int64_t *waited_us) noexcep
 cdef void sample_step_end(State *state) noexcept nogil
 cdef void sample_step_drain(State *state) noexcept nogil
 cdef void sample_step_alone(State *state, Slot *slot, const float *row) noexcept nogil
+cdef void sample_step_open(State *state, Slot *slot) noexcept nogil

@@ -11,7 +11,7 @@ from llamad.engine.prefix.prompt_ends cimport prompt_end_is_wanted, prompt_ends_
 from llamad.engine.prompt_probs cimport take_prompt_probs
 from llamad.engine.sampler.logits_row cimport row_maxima
 from llamad.engine.sampler.logprobs cimport probs_reserve
-from llamad.engine.sampler.sampler cimport Sampler, sampler_accept, sampler_history_wanted, sampler_open
+from llamad.engine.sampler.sampler cimport Sampler, sampler_accept, sampler_history_wanted, sampler_mark, sampler_open
 from llamad.engine.state.engine_state cimport State
 from llamad.engine.threads.grammar_pool cimport grammar_pool_add, grammar_pool_begin
 from llamad.engine.threads.logits_arrival cimport (
@@ -43,11 +43,8 @@ cdef Sampler *_open_sampler(State *state, const Task *task) noexcept nogil:
     return sampler
 
 
-cdef void _begin_decoding(State *state, Slot *slot, int64_t now) noexcept nogil:
-    """Change the slot to decoding: its prompt is prefilled, or nearly."""
-    slot.t_first_us = now
-    slot.n_processed = slot.task.command.n_prompt - slot.n_cached
-    state.stats.n_prompt_tokens += <uint64_t>(slot.task.command.n_prompt - slot.n_cached)
+cdef void sample_step_open(State *state, Slot *slot) noexcept nogil:
+    """Give the slot its sampler and its grammar's matcher, and let it decode. Either may be missing afterwards."""
     slot.state = SLOT_DECODING
     slot.sampler = _open_sampler(state, slot.task)
     if slot.task.command.grammar:
@@ -55,6 +52,14 @@ cdef void _begin_decoding(State *state, Slot *slot, int64_t now) noexcept nogil:
     slot.finds_forced = ((state.drafts.fn != NULL or state.drafts.model != NULL)
                          and slot.task.command.options.speculative_n_max != 0)
     slot.n_found = slot.n_forced = 0
+
+
+cdef void _begin_decoding(State *state, Slot *slot, int64_t now) noexcept nogil:
+    """Change the slot to decoding: its prompt is prefilled, or nearly."""
+    slot.t_first_us = slot.t_sent_us = now
+    slot.n_processed = slot.task.command.n_prompt - slot.n_cached
+    state.stats.n_prompt_tokens += <uint64_t>(slot.task.command.n_prompt - slot.n_cached)
+    sample_step_open(state, slot)
 
 
 cdef void _note_first(State *state, Slot *slot, int64_t now) noexcept nogil:
@@ -300,6 +305,8 @@ cdef void sample_step_alone(State *state, Slot *slot, const float *row) noexcept
     if slot.deferral:
         grammar_pool_add(state.grammar_pool, slot)
     else:
+        slot.mark = slot.marks
+        sampler_mark(slot.sampler, slot.mark)
         take_token(state, slot, slot.sampled, now_us())
 
 

@@ -89,9 +89,37 @@ ctypedef struct TaskOptions:
     int32_t speculative_n_min  # shorter drafts are dropped
     float speculative_p_min    # a draft model's draft ends before a less likely token; negative: as the flags say
 
+# What a sampler has beside the tokens that it accepted: how many random numbers its generators have drawn, and what it has
+# learned. The first `n_xtc` of `xtc` count; a TextEvent has only those.
+ctypedef struct MarkHead:
+    uint32_t n_drawn
+    int32_t n_xtc
+    float learned              # Mirostat's limit, or the weighted sum of adaptive-p
+    float weight               # the sum of weights of adaptive-p
+
+ctypedef struct SamplerMark:
+    MarkHead head
+    uint32_t xtc[33]           # LLAMAD_SAMPLERS_MAX
+
+# Where a task goes on that an earlier engine began. Its prompt then ends with the tokens that were drawn, except for the
+# last one, and lacks those that a shift has discarded; n_drawn is 0 for a new task.
+ctypedef struct ResumePoint:
+    int64_t n_bytes_sent       # text that the front has
+    int64_t t_prompt_us        # as in a TextEvent
+    int64_t t_predict_us
+    int32_t n_drawn
+    int32_t n_sent             # how many of them the front's sink has; it lacks the rest, which was held back
+    int32_t n_cached           # prompt tokens that the first engine took from its cache
+    int32_t n_drafted
+    int32_t n_accepted
+    int32_t n_kept             # as in a TextEvent
+    int32_t n_discarded
+    SamplerMark mark           # after the last token that was drawn
+
 # Followed by: prompt int32[n_prompt], what the penalties see instead of it int32[n_penalty], bias llamad_bias[n_bias],
-# DRY's breakers int32[n_breakers] (dry_breakers.pyx), stop strings (int32 length, bytes)[n_stop] in n_stop_bytes,
-# RowRun[n_runs] in the prompt's order, llamad_adapter_use[n_adapters]. The last two are not aligned.
+# DRY's breakers int32[n_breakers] (dry_breakers.pyx), tokens drawn int32[n_drawn], with n_probs TokenProb[1 + n_probs] for
+# each of those that were held back, stop strings (int32 length, bytes)[n_stop] in n_stop_bytes, RowRun[n_runs] in the
+# prompt's order, llamad_adapter_use[n_adapters]. The last two are not aligned.
 ctypedef struct TaskCommand:
     uint64_t id
     AdapterSpan adapters
@@ -104,8 +132,9 @@ ctypedef struct TaskCommand:
     int64_t t_submit_us
     int64_t answer_bytes_max   # about what it may become as JSON; 0: no limit
     int32_t priority           # higher goes first
-    int32_t n_prompt
-    int32_t n_penalty          # -1: the penalties see the prompt itself
+    int32_t n_prompt           # tokens to prefill
+    int32_t n_asked            # tokens of the request's own prompt: n_prompt, unless the task goes on
+    int32_t n_penalty          # -1: the penalties see the request's prompt, with which the prompt begins
     int32_t n_keep             # prompt tokens that a shift keeps, those of the system prompt among them; -1: all
     uint32_t flags
     int32_t n_bias
@@ -117,6 +146,7 @@ ctypedef struct TaskCommand:
     int32_t n_base_adapters
     TaskOptions options
     llamad_sampling sampling
+    ResumePoint resume
     char request_id[64]
     char key_name[32]
 
@@ -182,8 +212,10 @@ ctypedef struct TokenProb:
     int32_t id
     float value
 
-# Followed by: tokens int32[n_tokens]; TokenProb[1 + n_top] for each of the first n_prob_tokens, where the first of
-# them is the token itself and its id says how many of the n_top behind it count; text bytes[n_bytes].
+# Followed by: the mark's uint32[n_xtc]; tokens int32[n_tokens]; TokenProb[1 + n_top] for each of the first n_prob_tokens,
+# where the first of them is the token itself and its id says how many of the n_top behind it count; text bytes[n_bytes];
+# the tokens that are held back int32[n_ahead], and TokenProb[1 + n_top] for each if n_top is not 0. The last two are not
+# aligned. With them and the mark the task can go on in another engine.
 ctypedef struct TextEvent:
     uint64_t id
     int64_t t_us
@@ -196,6 +228,10 @@ ctypedef struct TextEvent:
     int32_t n_prob_tokens
     int32_t n_top
     int32_t n_bytes
+    int32_t n_ahead            # tokens drawn, but held back; -1: too many, so the task cannot go on from here
+    int32_t n_kept             # the context's first tokens that shifts have kept, and
+    int32_t n_discarded        # the tokens behind them that they have discarded
+    MarkHead mark              # after the last token that was drawn; must be last
 
 ctypedef struct DoneEvent:
     uint64_t id

@@ -10,7 +10,7 @@ from llamad.engine.sampler.logprobs cimport Probs
 from llamad.engine.sampler.sampler cimport Sampler
 from llamad.engine.kv.task_queue cimport Task
 from llamad.grammar.grammar cimport llamad_matcher
-from llamad.protocol.messages cimport TASK_PROMPT_PROBS
+from llamad.protocol.messages cimport TASK_PROMPT_PROBS, SamplerMark
 from llamad.tokenizer.detokenizer cimport Text
 
 cdef enum SlotState:
@@ -85,6 +85,8 @@ ctypedef struct Slot:
     int32_t sampled          # the token from a sampler thread; negative: a Sampled or the sampler's code
     int32_t samples[DRAFT_MAX + 1]  # the tokens of this step; more than one if the draft was right
     int32_t n_samples
+    SamplerMark *marks       # the sampler after each of them; DRAFT_MAX + 1, outside of this struct to keep it small
+    SamplerMark *mark        # the sampler after the last token that was taken
     int32_t draft[DRAFT_MAX]  # a guess at the tokens after next_token (draft_step.pyx)
     int32_t n_guessed        # how many of them a drafter gave; those after them only fill up the batch
     int32_t n_draft          # how many of those are verified in this step
@@ -101,12 +103,15 @@ ctypedef struct Slot:
     float *row               # the slot's own copy of the logits while deferred; outlives the task
     int64_t t_deferred_us
     int32_t truncated
+    int32_t n_kept           # the first tokens of its context that shifts have kept, and
+    int32_t n_discarded      # the tokens behind them that they have discarded
     int64_t answer_bytes     # approximate size of the task's response so far
     int32_t has_new_line
     int32_t is_announced     # the event loop knows that the task was admitted
     int64_t t_admit_us
     int64_t t_prompt_us
     int64_t t_first_us
+    int64_t t_sent_us        # when text was last sent
 
     # While it is suspended; 0 otherwise.
     int32_t n_held           # how many tokens its sequence held
@@ -172,6 +177,12 @@ cdef int32_t slots_check_integrity(const Slots *slots) noexcept nogil
 cdef inline int slot_is_recomputing(const Slot *slot) noexcept nogil:
     """Return whether it prefills what its task had before it was suspended, including its output so far."""
     return slot.state == SLOT_PREFILLING and slot.sampler != NULL
+
+
+cdef inline int slot_is_replayed(const Slot *slot) noexcept nogil:
+    """Return whether it prefills for a task that an earlier engine began: nothing is sampled at the prompt's end, because
+    the token behind it was drawn before."""
+    return slot.state == SLOT_PREFILLING and slot.sampler == NULL and slot.task.command.resume.n_drawn > 0
 
 
 cdef inline int slot_shows_prompt(const Slot *slot) noexcept nogil:

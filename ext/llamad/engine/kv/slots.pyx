@@ -16,6 +16,7 @@ from llamad.base.function_table cimport llamad_table
 from llamad.engine.kv.task_queue cimport Task
 from llamad.tokenizer.detokenizer cimport text_clear, text_free, text_init
 from llamad.protocol.adapter_span cimport span_common
+from llamad.protocol.messages cimport SamplerMark
 from llamad.protocol.row_ids cimport ids_positions, run_floor
 
 cdef enum:
@@ -38,7 +39,8 @@ cdef int slots_init(Slots *slots, const llamad_table *table, void *ctx, int32_t 
         slots.items[i].id = i
         slots.items[i].i_output = -1
         slots.items[i].tokens = <int32_t *>malloc(<size_t>n_ctx * sizeof(int32_t))
-        if slots.items[i].tokens == NULL or text_init(&slots.items[i].text) < 0:
+        slots.items[i].marks = slots.items[i].mark = <SamplerMark *>calloc(DRAFT_MAX + 1, sizeof(SamplerMark))
+        if slots.items[i].tokens == NULL or slots.items[i].marks == NULL or text_init(&slots.items[i].text) < 0:
             return -1
     return 0
 
@@ -62,6 +64,7 @@ cdef void slots_free(Slots *slots) noexcept nogil:
     for i in range(slots.n):
         free(slots.items[i].tokens)
         free(slots.items[i].row)
+        free(slots.items[i].marks)
         list_free(&slots.checkpoints, &slots.items[i].checkpoints)
         text_free(&slots.items[i].text)
         probs_free(&slots.items[i].probs)
@@ -261,8 +264,8 @@ cdef void slot_take(Slots *slots, Slot *slot, Task *task) noexcept nogil:
     slot.group = task.command.group
     slot.owner = task.command.owner
     slot.session = task.command.session
-    slot.n_decoded = slot.truncated = slot.has_new_line = 0
-    slot.t_prompt_us = slot.t_first_us = slot.answer_bytes = 0
+    slot.n_decoded = slot.truncated = slot.has_new_line = slot.n_kept = slot.n_discarded = 0
+    slot.t_prompt_us = slot.t_first_us = slot.t_sent_us = slot.answer_bytes = 0
     slot.i_output = -1
     slot.n_planned = 0
     slot.n_guessed = slot.n_draft = slot.n_drafted = slot.n_accepted = 0

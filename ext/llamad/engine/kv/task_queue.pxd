@@ -2,7 +2,7 @@
 from libc.stdint cimport int32_t, uint64_t
 
 from llamad.base.function_table cimport llamad_adapter_use, llamad_bias
-from llamad.protocol.messages cimport RowRun, TaskCommand
+from llamad.protocol.messages cimport RowRun, TaskCommand, TokenProb
 
 ctypedef struct Task:
     TaskCommand command
@@ -12,6 +12,8 @@ ctypedef struct Task:
     const llamad_bias *bias
     const char *stops
     const int32_t *breakers
+    const int32_t *drawn       # tokens that an earlier engine drew
+    const TokenProb *probs     # of those that were held back
     RowRun *runs               # runs of rows in the prompt
     llamad_adapter_use *adapters
     int32_t is_paused

@@ -6,7 +6,13 @@ from libc.string cimport memcpy
 
 from llamad.base.function_table cimport llamad_adapter_use, llamad_bias
 from llamad.protocol.blobs cimport blob_find, llamad_blob
-from llamad.protocol.messages cimport RowRun, TaskCommand
+from llamad.protocol.messages cimport RowRun, TaskCommand, TokenProb
+
+
+cdef size_t _probs_bytes(const TaskCommand *command) noexcept nogil:
+    """Return the size of the probabilities of tokens that were drawn before and held back."""
+    cdef size_t n_ahead = <size_t>(command.resume.n_drawn - command.resume.n_sent)
+    return n_ahead * <size_t>(1 + command.options.n_probs) * sizeof(TokenProb) if command.options.n_probs else 0
 
 
 cdef Task *task_open(const TaskCommand *command) noexcept nogil:
@@ -15,7 +21,9 @@ cdef Task *task_open(const TaskCommand *command) noexcept nogil:
     cdef size_t n_penalty = <size_t>max(command.n_penalty, 0) * sizeof(int32_t)
     cdef size_t n_bias = <size_t>command.n_bias * sizeof(llamad_bias)
     cdef size_t n_breakers = <size_t>command.n_breakers * sizeof(int32_t)
-    cdef size_t n_payload = n_prompt + n_penalty + n_bias + n_breakers + <size_t>command.n_stop_bytes
+    cdef size_t n_drawn = <size_t>command.resume.n_drawn * sizeof(int32_t)
+    cdef size_t n_probs = _probs_bytes(command)
+    cdef size_t n_payload = n_prompt + n_penalty + n_bias + n_breakers + n_drawn + n_probs + <size_t>command.n_stop_bytes
     cdef size_t n_runs = <size_t>command.n_runs * sizeof(RowRun)
     cdef size_t n_adapters = <size_t>command.n_adapters * sizeof(llamad_adapter_use)
     cdef Task *task = <Task *>malloc(sizeof(Task) + n_runs + n_adapters + n_payload)
@@ -30,13 +38,15 @@ cdef Task *task_open(const TaskCommand *command) noexcept nogil:
     memcpy(task.runs, <const char *>(command + 1) + n_payload, n_runs + n_adapters)
     task.prompt = <const int32_t *>payload
     task.penalty = task.prompt
-    task.n_penalty = command.n_prompt
+    task.n_penalty = command.n_asked
     if command.n_penalty >= 0:
         task.penalty = task.prompt + command.n_prompt
         task.n_penalty = command.n_penalty
     task.bias = <const llamad_bias *>(payload + n_prompt + n_penalty)
     task.breakers = <const int32_t *>(payload + n_prompt + n_penalty + n_bias)
-    task.stops = payload + n_prompt + n_penalty + n_bias + n_breakers
+    task.drawn = task.breakers + command.n_breakers
+    task.probs = <const TokenProb *>(task.drawn + command.resume.n_drawn)
+    task.stops = <const char *>task.probs + n_probs
     task.is_paused = task.held_n = task.is_suspect = task.n_faults = 0
     task.next = NULL
     return task

@@ -2,8 +2,7 @@
 from libc.math cimport INFINITY, fabsf
 from libc.stdint cimport int32_t
 
-from llamad.engine.sampler.candidates cimport candidates_softmax
-from llamad.engine.sampler.random cimport random_double
+from llamad.engine.sampler.candidates cimport candidates_place, candidates_softmax
 
 # As in llama.cpp, a probability's distance from the target is measured in widths of 0.3.
 cdef float WIDTHS = <float>1.0 / <float>0.3
@@ -31,22 +30,6 @@ cdef float _clamped(float value) noexcept nogil:
     return <float>0 if value < 0 else <float>1 if value > 1 else value
 
 
-cdef int32_t _place(Candidates *c, Random *random) noexcept nogil:
-    """Draw an index of the list as libstdc++'s discrete_distribution does. A list of one needs no random number."""
-    cdef double total = 0, running = 0, drawn
-    cdef int32_t i
-    if c.n < 2:
-        return 0
-    for i in range(c.n):
-        total += <double>c.data[i].p
-    drawn = random_double(random)
-    for i in range(c.n - 1):
-        running += <double>c.data[i].p / total
-        if not running < drawn:  # the same result as a binary search, even if a sum is NaN
-            return i
-    return c.n - 1
-
-
 cdef int32_t adaptive_draw(Adaptive *adaptive, const llamad_sampling *s, Candidates *c, Random *random) noexcept nogil:
     cdef float target, distance
     cdef int32_t i
@@ -56,7 +39,7 @@ cdef int32_t adaptive_draw(Adaptive *adaptive, const llamad_sampling *s, Candida
     candidates_softmax(c)
     c.total = 1
     if s.adaptive_target < 0:
-        return c.data[_place(c, random)].id
+        return c.data[candidates_place(c, random)].id
     target = _clamped(s.adaptive_target)
     target = _clamped(<float>2 * target - adaptive.weighted / adaptive.weight)
     for i in range(c.n):
@@ -66,7 +49,7 @@ cdef int32_t adaptive_draw(Adaptive *adaptive, const llamad_sampling *s, Candida
         distance = fabsf((c.data[i].p - target) * WIDTHS)
         c.data[i].logit = PEAK - SHARPNESS * distance * distance / (<float>1 + distance)
     candidates_softmax(c)
-    i = _place(c, random)
+    i = candidates_place(c, random)
     c.is_sorted = 0
     adaptive.drawn = c.data[i].id
     adaptive.drawn_p = c.scores[i]

@@ -37,4 +37,5 @@ cdef void candidates_top_n_sigma(Candidates *c, const llamad_sampling *s) noexce
 cdef void candidates_xtc(Candidates *c, const llamad_sampling *s) noexcept nogil
 cdef void candidates_temperature(Candidates *c, const llamad_sampling *s) noexcept nogil
 cdef int32_t candidates_draw(Candidates *c, Random *random) noexcept nogil
+cdef int32_t candidates_place(Candidates *c, Random *random) noexcept nogil
 cdef void candidates_finish(Candidates *c) noexcept nogil

@@ -303,6 +303,22 @@ cdef int32_t candidates_draw(Candidates *c, Random *random) noexcept nogil:
     return c.data[c.n - 1].id
 
 
+cdef int32_t candidates_place(Candidates *c, Random *random) noexcept nogil:
+    """Draw an index of the list as libstdc++'s discrete_distribution does. A list of one needs no random number."""
+    cdef double total = 0, running = 0, drawn
+    cdef int32_t i
+    if c.n < 2:
+        return 0
+    for i in range(c.n):
+        total += <double>c.data[i].p
+    drawn = random_double(random)
+    for i in range(c.n - 1):
+        running += <double>c.data[i].p / total
+        if not running < drawn:  # the same result as a binary search, even if a sum is NaN
+            return i
+    return c.n - 1
+
+
 cdef void candidates_finish(Candidates *c) noexcept nogil:
     """Compute the final probabilities after a draw, largest first; all are 0 if nothing was possible."""
     cdef int32_t i

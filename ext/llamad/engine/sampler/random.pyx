@@ -14,6 +14,7 @@ cdef void random_seed(Random *random, uint32_t seed) noexcept nogil:
         last = <uint32_t>1812433253 * (last ^ (last >> 30)) + <uint32_t>i
         random.state[i] = last
     random.at = N
+    random.n_drawn = 0
 
 
 cdef void _refill(Random *random) noexcept nogil:
@@ -31,10 +32,18 @@ cdef uint32_t random_next(Random *random) noexcept nogil:
         _refill(random)
     y = random.state[random.at]
     random.at += 1
+    random.n_drawn += 1
     y ^= y >> 11
     y ^= (y << 7) & <uint32_t>0x9D2C5680
     y ^= (y << 15) & <uint32_t>0xEFC60000
     return y ^ (y >> 18)
+
+
+cdef void random_skip(Random *random, uint32_t n) noexcept nogil:
+    """Go on as if n numbers had been drawn."""
+    cdef uint32_t _
+    for _ in range(n):
+        random_next(random)
 
 
 cdef double random_double(Random *random) noexcept nogil:

@@ -1,15 +1,16 @@
-# A task's sampler, from its first to its last token. All chains are implemented here except mirostat's, which is
-# llama.cpp's own, through the function table.
-from libc.stdint cimport int32_t
+# A task's sampler, from its first to its last token. llama.cpp's own chain, through the function table, is for tests.
+from libc.stdint cimport int32_t, int64_t
 
 from llamad.engine.sampler.adaptive cimport Adaptive
 from llamad.engine.sampler.candidates cimport Candidates
 from llamad.engine.sampler.dry cimport Dry
 from llamad.engine.sampler.infill cimport Infill
+from llamad.engine.sampler.mirostat cimport Mirostat
 from llamad.engine.sampler.penalties cimport Penalties
 from llamad.engine.sampler.random cimport Random
 from llamad.engine.sampler.logits_row cimport Row
 from llamad.base.function_table cimport llamad_bias, llamad_candidate, llamad_sampling, llamad_table
+from llamad.protocol.messages cimport SamplerMark
 
 # Where the last token was sampled from, for sampler_candidates().
 cdef enum SampledFrom:
@@ -32,6 +33,7 @@ ctypedef struct Sampler:
     Dry dry
     Infill infill
     Adaptive adaptive
+    Mirostat mirostat
     Random random
     Random *xtc              # one for each xtc in the chain, then their saved copies
     int32_t n_xtc
@@ -51,6 +53,8 @@ cdef Sampler *sampler_open_chain(const llamad_table *table, const void *vocab, i
                                  const char *breakers, int32_t n_breakers) noexcept nogil
 cdef int32_t sampler_history_wanted(const llamad_sampling *sampling) noexcept nogil
 cdef void sampler_accept(Sampler *sampler, int32_t token) noexcept nogil
+cdef void sampler_mark(const Sampler *sampler, SamplerMark *mark) noexcept nogil
+cdef int sampler_return_to(Sampler *sampler, const SamplerMark *mark, int64_t n_tokens) noexcept nogil
 cdef int32_t sampler_sample(Sampler *sampler, float *logits, void *scratch) noexcept nogil
 cdef void sampler_candidates(Sampler *sampler, llamad_candidate **data, int32_t *n) noexcept nogil
 cdef void sampler_close(Sampler *sampler) noexcept nogil

@@ -5,7 +5,7 @@
 # find their result by scanning it (logits_row.pyx). From the first cut on, the samplers work on the list of candidates
 # that is left (candidates.pyx). A list of the whole vocabulary is made only for samplers that need everything sorted,
 # and if equal logits make the result depend on the order in which llama.cpp's sort leaves them.
-from libc.stdint cimport int32_t
+from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
@@ -17,10 +17,11 @@ from llamad.engine.sampler.candidates cimport (
 )
 from llamad.engine.sampler.dry cimport dry_accept, dry_close, dry_find, dry_forget, dry_open, dry_to_list, dry_to_row
 from llamad.engine.sampler.infill cimport infill_apply, infill_close
+from llamad.engine.sampler.mirostat cimport mirostat_draw, mirostat_open
 from llamad.engine.sampler.penalties cimport (
     penalties_accept, penalties_close, penalties_open, penalties_to_list, penalties_to_row,
 )
-from llamad.engine.sampler.random cimport Random, random_float, random_seed
+from llamad.engine.sampler.random cimport Random, random_float, random_seed, random_skip
 from llamad.engine.sampler.logits_row cimport (
     Row, row_close, row_divide, row_draw, row_largest, row_list, row_min_p, row_open, row_set, row_top_k,
     row_top_n_sigma, row_top_p, scratch_bytes,
@@ -34,6 +35,7 @@ from llamad.base.function_table cimport (
 
 cdef enum:
     AGAIN = -2           # the incomplete list was not enough: start again with the whole list
+    DRAWS_MAX = 8        # a token takes fewer random numbers, even if a grammar has it sampled again
 
 
 # --- what a chain does ----------------------------------------------------------------------------------------
@@ -122,14 +124,17 @@ cdef Sampler *sampler_open(const llamad_table *table, const void *vocab, int32_t
                            const llamad_sampling *sampling, const llamad_bias *bias, int32_t n_bias,
                            const int32_t *breakers, int32_t n_breakers) noexcept nogil:
     """Return a sampler without history, or NULL. `breakers` is DRY's table of n_breakers numbers (dry_breakers.pyx)."""
-    cdef Sampler *sampler
+    cdef Sampler *sampler = _open(table, n_vocab, sampling)
     cdef int32_t i
-    if sampling.mirostat:
-        return sampler_open_chain(table, vocab, n_vocab, sampling, bias, n_bias, NULL, 0)
-    sampler = _open(table, n_vocab, sampling)
     if sampler == NULL:
         return NULL
     sampler.vocab = vocab
+    if sampling.mirostat:  # it has no other samplers, except for a plain temperature
+        mirostat_open(&sampler.mirostat, sampling)
+        sampler.sampling.dynatemp_range = 0
+        sampler.sampling.n_samplers = 1
+        sampler.sampling.samplers[0] = LLAMAD_SAMPLER_TEMPERATURE
+        sampling = &sampler.sampling
     for i in range(sampling.n_samplers):
         if sampling.samplers[i] == LLAMAD_SAMPLER_ADAPTIVE_P:
             adaptive_open(&sampler.adaptive, sampling)
@@ -182,6 +187,38 @@ cdef void sampler_accept(Sampler *sampler, int32_t token) noexcept nogil:
     penalties_accept(&sampler.penalties, token)
     dry_accept(&sampler.dry, token)
     adaptive_accept(&sampler.adaptive, token)
+
+
+cdef void sampler_mark(const Sampler *sampler, SamplerMark *mark) noexcept nogil:
+    """Note what accepting the same tokens again cannot restore: the random numbers drawn, and what was learned from the
+    probabilities of tokens."""
+    cdef int32_t i
+    mark.head.n_drawn = sampler.random.n_drawn
+    mark.head.n_xtc = sampler.n_xtc
+    mark.head.learned = sampler.mirostat.limit if sampler.mirostat.version else sampler.adaptive.weighted
+    mark.head.weight = sampler.adaptive.weight
+    for i in range(sampler.n_xtc):
+        mark.xtc[i] = sampler.xtc[i].n_drawn
+
+
+cdef int sampler_return_to(Sampler *sampler, const SamplerMark *mark, int64_t n_tokens) noexcept nogil:
+    """Continue from a mark that a sampler with the same parameters made after n_tokens. Call it after those were
+    accepted, and nothing was sampled. Return 0, or -1 if no such sampler can have made the mark."""
+    cdef int64_t n_max = DRAWS_MAX * (n_tokens + 1)
+    cdef int32_t i
+    if mark.head.n_xtc != sampler.n_xtc or mark.head.n_drawn > n_max:
+        return -1
+    for i in range(sampler.n_xtc):
+        if mark.xtc[i] > n_max:
+            return -1
+        random_skip(&sampler.xtc[i], mark.xtc[i])
+    random_skip(&sampler.random, mark.head.n_drawn)
+    if sampler.mirostat.version:
+        sampler.mirostat.limit = mark.head.learned
+    elif sampler.adaptive.is_on:
+        sampler.adaptive.weighted = mark.head.learned
+        sampler.adaptive.weight = mark.head.weight
+    return 0
 
 
 # --- sampling -------------------------------------------------------------------------------------------------
@@ -245,11 +282,14 @@ cdef int _step_on_list(Sampler *sampler, unsigned char kind, Candidates *c, int 
 
 cdef int32_t _draw(Sampler *sampler, Row *row, Candidates *c, int on_row) noexcept nogil:
     cdef int32_t token
-    if sampler.adaptive.is_on:
+    if sampler.adaptive.is_on or sampler.mirostat.version:
         if on_row:
             row_list(row, c)
         sampler.sampled_from = FROM_LIST
-        token = adaptive_draw(&sampler.adaptive, &sampler.sampling, c, &sampler.random)
+        if sampler.adaptive.is_on:
+            token = adaptive_draw(&sampler.adaptive, &sampler.sampling, c, &sampler.random)
+        else:
+            token = mirostat_draw(&sampler.mirostat, &sampler.sampling, sampler.n_vocab, c, &sampler.random)
         return AGAIN if c.redo else token
     if on_row:
         sampler.sampled_from = FROM_ROW

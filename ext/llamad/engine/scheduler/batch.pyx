@@ -18,7 +18,7 @@ from llamad.engine.costs.scheduler cimport (
 )
 from llamad.engine.kv.cells cimport cells_fit
 from llamad.engine.kv.slots cimport (
-    SLOT_DECODING, SLOT_PREFILLING, Slot, Slots, slot_room, slot_shows_prompt, slot_until,
+    SLOT_DECODING, SLOT_PREFILLING, Slot, Slots, slot_is_replayed, slot_room, slot_shows_prompt, slot_until,
 )
 from llamad.engine.scheduler.adapter_turns cimport turns_learn
 from llamad.engine.scheduler.fillers cimport fillers_choose
@@ -315,7 +315,7 @@ cdef int32_t _draft_beside(const Plan *plan, const Slots *slots) noexcept nogil:
 cdef void batch_fill(Plan *plan, Slots *slots) noexcept nogil:
     """Fill the batch in ascending slot order, because llama.cpp joins only such sequences into one graph."""
     cdef Slot *slot
-    cdef int32_t i, k, n_prompt, with_probs
+    cdef int32_t i, k, n_prompt, with_probs, is_replayed
     plan.batch.n_tokens = plan.n_rows = plan.n_prefilling = plan.n_decoding = plan.n_deferred = 0
     plan.n_prefill_tokens = plan.n_separate = plan.n_prompt_left = plan.n_media = 0
     plan.media_slot = NULL
@@ -355,8 +355,10 @@ cdef void batch_fill(Plan *plan, Slots *slots) noexcept nogil:
         elif plan_has_output(plan, slot):
             n_prompt = slot.n_prefill
             with_probs = slot_shows_prompt(slot)
+            is_replayed = slot_is_replayed(slot)
             for k in range(n_prompt - 1 if plan.is_separate else slot.n_tokens, slot.n_tokens + slot.n_planned):
-                _add(plan, slot, slot.prefill[k], slot.n_pos + k - slot.n_tokens, with_probs or k == n_prompt - 1)
+                _add(plan, slot, slot.prefill[k], slot.n_pos + k - slot.n_tokens,
+                     with_probs or (k == n_prompt - 1 and not is_replayed))
             if slot.n_tokens + slot.n_planned < n_prompt:
                 slot.i_output = -1  # nothing is sampled yet
         if not plan.is_separate:

@@ -1,6 +1,7 @@
 # Owns: one sampler for tests and benchmarks, and parts of it that are tested alone. The engine does not use it.
 from libc.stdint cimport int32_t
 from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memset
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 
@@ -10,9 +11,10 @@ from llamad.engine.sampler.exact_math cimport exps, sum_in_order, sum_of_squares
 from llamad.engine.threads.logits_arrival cimport arrival_await, arrival_fill_sentinels
 from llamad.engine.sampler.logits_row cimport row_maxima
 from llamad.engine.sampler.sampler cimport (
-    Sampler, sampler_accept, sampler_candidates, sampler_close, sampler_open, sampler_open_chain, sampler_sample,
-    sampler_scratch_bytes,
+    Sampler, sampler_accept, sampler_candidates, sampler_close, sampler_mark, sampler_open, sampler_open_chain,
+    sampler_return_to, sampler_sample, sampler_scratch_bytes,
 )
+from llamad.protocol.messages cimport SamplerMark
 from llamad.protocol.sampling_params cimport Sampling
 from llamad.base.function_table cimport llamad_bias, llamad_candidate
 from llamad.tokenizer.vocab cimport Vocab
@@ -56,6 +58,18 @@ cdef class SamplerProbe:
 
     def accept(self, token: int) -> None:
         sampler_accept(self.sampler, token)
+
+    def mark(self) -> bytes:
+        """Return what another sampler needs to go on, beside the tokens that this one has accepted."""
+        cdef SamplerMark mark
+        memset(&mark, 0, sizeof(SamplerMark))
+        sampler_mark(self.sampler, &mark)
+        return (<char *>&mark)[:sizeof(SamplerMark)]
+
+    def return_to(self, mark: bytes, n_tokens: int) -> bool:
+        """Go on from a mark that was made after n_tokens; return False if it is not one of such a sampler."""
+        assert PyBytes_GET_SIZE(mark) == sizeof(SamplerMark)
+        return sampler_return_to(self.sampler, <const SamplerMark *>PyBytes_AS_STRING(mark), n_tokens) == 0
 
     def sample(self, float[::1] logits, arrived: bool = False) -> int:
         """Sample without accepting. The logits are unchanged. `arrived` means that their maxima are known already."""

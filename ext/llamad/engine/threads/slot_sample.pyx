@@ -10,7 +10,7 @@ from libc.string cimport memcpy
 from llamad.base.system cimport store_int
 from llamad.engine.kv.slots cimport DEFERRAL_WANTED, DRAFT_MAX, Slot
 from llamad.engine.sampler.logprobs cimport probs_after, probs_before
-from llamad.engine.sampler.sampler cimport sampler_accept, sampler_sample
+from llamad.engine.sampler.sampler cimport sampler_accept, sampler_mark, sampler_sample
 from llamad.grammar.grammar cimport (
     LLAMAD_GRAMMAR_E_LATER, matcher_accept, matcher_allows, matcher_forced, matcher_mask, matcher_may_end,
     matcher_set_allowance,
@@ -136,6 +136,7 @@ cdef void slot_sample_draft(Slot *slot, float *rows, int32_t n_vocab, const uint
         if slot.deferral:
             return
         slot.samples[n] = slot.sampled
+        sampler_mark(slot.sampler, &slot.marks[n])
         n += 1
         slot.n_samples = n
         if n > slot.n_draft or slot.sampled != slot.draft[n - 1] or is_eog[slot.sampled]:
