@@ -134,7 +134,7 @@ class Control(asyncio.Protocol):
         if isinstance(reply, messages.Refused):
             raise GrammarError(reply.line, reply.column, reply.reason)
         assert isinstance(reply, messages.Compiled)
-        return EngineGrammar(reply.grammar, reply.n_bytes, self)
+        return EngineGrammar(reply.grammar, reply.n_bytes, self, text, time_max_us)
 
     def drop_grammar(self, number: int) -> None:
         """Tell the engine to drop a grammar. May be called on any thread."""

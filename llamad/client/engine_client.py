@@ -1,14 +1,13 @@
 """The front's side of an engine: submits and aborts tasks, and dispatches events to each task's sink.
 
-Runs on the event loop. The engine may end at any moment, and another may take its place: then every task and action in
-flight fails, and the counters continue from their last values.
+Runs on the event loop. The engine may end at any moment, and another may take its place: then tasks in flight go on
+there (if `resume_max` allows it), actions in flight fail, and the counters continue from their last values.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import deque
 from collections.abc import Callable
 
@@ -20,6 +19,8 @@ from llamad.client.events import Acted, Done, SlotCounts, Step
 from llamad.client.grammar import EngineGrammar
 from llamad.client.media_embeddings import Lending, MediaEmbeddings
 from llamad.client.port import ChannelBroken, Port
+from llamad.client.resumption import Resumption
+from llamad.client.running import Running
 from llamad.client.step_trace import StepTrace
 from llamad.client.task import ENGINE_ABSENT, Action, Ended, Sink, Task
 from llamad.client.wakeup import Gathering
@@ -37,6 +38,7 @@ from llamad.protocol.messages import (
     EVENT_PROMPT,
     EVENT_STEP,
     EVENT_TEXT,
+    FAILURE_ABORTED,
     FAILURE_ENGINE,
     FAILURE_MEMORY,
     RESULT_DONE,
@@ -68,22 +70,6 @@ MAXIMA = frozenset(["n_tokens_max"])  # fields of stats() that are maxima over a
 NO_COUNTS = SlotCounts()
 
 
-class Running:
-    """A task on the event loop's side."""
-
-    __slots__ = ("sink", "slot", "t_submit", "task")
-
-    def __init__(self, sink: Sink, task: Task) -> None:
-        self.sink = sink
-        self.task = task  # keeps the memory alive that the engine uses
-        self.slot = -1  # -1 until the task is admitted
-        self.t_submit = time.monotonic()
-
-    def is_queued(self, t_before: float) -> bool:
-        """Return whether the task has waited for a slot since this time."""
-        return self.slot < 0 and self.t_submit <= t_before
-
-
 def _ended(task: Task, done: Done) -> Ended:
     word = task.stops[done.stop_word] if done.stop_word >= 0 else b""
     return Ended(task.context.owner, done.stop_type, word)
@@ -91,7 +77,8 @@ def _ended(task: Task, done: Done) -> Ended:
 
 class EngineClient:
     """All tasks in flight, by id. Ids increase, so the oldest task has the smallest id. `on_broken` is called with the
-    reason when the engine must be ended."""
+    reason when the engine must be ended, and `on_went_on` when a task has got new text in another engine than before.
+    A task goes on after `resume_max` engines that ended while they ran it, at most."""
 
     def __init__(
         self,
@@ -100,15 +87,18 @@ class EngineClient:
         queue_max: int,
         trace: StepTrace | None = None,
         on_broken: Callable[[str], None] | None = None,
+        on_went_on: Callable[[], None] | None = None,
+        resume_max: int = 0,
     ) -> None:
         self.n_slots = n_slots
         self.queue_max = queue_max
+        self.resume_max = resume_max
         self.tasks: dict[int, Running] = {}
+        self.resumption = Resumption(self, on_went_on)
         self.ended: dict[int, Ended] = {}  # by slot; removed when the slot gets its next task
         self._on_broken = on_broken
         self._port: Port | None = None  # None while no engine is connected
         self._asking: Asking | None = None
-        self._vocab: Vocab | None = None
         self._lending: Lending | None = None
         self._gathering: Gathering | None = None
         self._actions: dict[int, tuple[asyncio.Future[Acted], Action]] = {}
@@ -126,19 +116,42 @@ class EngineClient:
         self._loop = asyncio.get_running_loop()
         self._port = port = Port(link)
         self._asking = asking
-        self._vocab = vocab
         self._lending = Lending(asking)
         self._gathering = Gathering(
             port.announce, port.wake, n_tokens_max=port.n_ubatch, n_tasks_max=self.n_slots
         )
         self._loop.add_reader(port.event_fd, self._on_events)
         be_brief_here()
+        self.resumption.connect(vocab, asking, self._lending)
 
-    def disconnect(self, failure: int = FAILURE_ENGINE, result: int = RESULT_ENGINE) -> None:
-        """The engine has ended: handle its last events, then fail the tasks and actions that are left."""
+    def disconnect(self, failure: int | None = None, result: int = RESULT_ENGINE) -> None:
+        """The engine has ended, if there was one: handle its last events, then fail its actions. With `failure`, all
+        tasks fail; without it, those that cannot go on in another engine fail."""
+        if not self._detach(result) and failure is None:
+            return
+        for task_id, running in list(self.tasks.items()):
+            if failure is not None:
+                self.fail(task_id, failure)
+            elif running.is_aborted:
+                self.fail(task_id, FAILURE_ABORTED)
+            elif not self.resume_max or not running.can_go_on(self.resume_max):
+                self.fail(task_id, FAILURE_ENGINE)
+            elif running.task.context.deadline_us:
+                self.resumption.watch_deadline(task_id, running.task.context.deadline_us)
+        if failure is None and self.tasks:
+            log.info("%d requests go on in the next engine", len(self.tasks))
+
+    def fail_orphans(self, failure: int = FAILURE_ENGINE) -> None:
+        """Fail the tasks that wait for another engine, because none comes."""
+        for task_id, running in list(self.tasks.items()):
+            if not running.is_sent:
+                self.fail(task_id, failure)
+
+    def _detach(self, result: int) -> bool:
+        """Forget the engine; its tasks are orphans then, and its actions have failed. Return False if there is none."""
         port = self._port
         if port is None or self._loop is None:
-            return
+            return False
         while self._on_events():
             pass
         self._on_written()
@@ -147,18 +160,24 @@ class EngineClient:
         self.ended.clear()
         self._port = self._asking = self._gathering = None
         self._backlog.clear()
-        for task_id in list(self.tasks):
-            running = self.tasks.pop(task_id)
-            try:
-                running.sink.on_failed(failure, 0)
-            except Exception:
-                self._give_up(task_id, running)
+        self.resumption.disconnect()
         for action_id in list(self._actions):
             self._acted(action_id, Acted(result))
+        return True
+
+    def fail(self, task_id: int, failure: int) -> None:
+        """Fail a task that no engine has."""
+        running = self.tasks.pop(task_id, None)
+        if running is None:
+            return
+        try:
+            running.sink.on_failed(failure, 0)
+        except Exception:
+            self._give_up(task_id, running)
 
     def stop(self) -> None:
         """Ask the engine to fail its tasks and to end."""
-        self._send(Port.stop)
+        self.send(Port.stop)
 
     def close(self) -> None:
         if self._trace is not None:
@@ -214,7 +233,7 @@ class EngineClient:
 
     @property
     def n_waiting(self) -> int:
-        return len(self.tasks) - self.n_running
+        return sum(running.slot < 0 and running.is_sent for running in self.tasks.values())
 
     def n_queued(self, t_before: float) -> int:
         """Return the number of tasks that have waited for a slot since this time."""
@@ -237,21 +256,27 @@ class EngineClient:
         self._n_groups += 1
         return self._n_groups
 
-    def submit(self, task: Task, sink: Sink) -> int:
-        """Submit a task to the engine; its events reach `sink` from the next iteration of the event loop on."""
+    def submit(self, task: Task, sink: Sink, *, goes_on: bool = False) -> int:
+        """Submit a task to the engine; its events reach `sink` from the next iteration of the event loop on. With
+        `goes_on` it continues a request, and waits for another engine if there is none."""
         command = Command(task)
         task_id = self._next_id
         self._next_id += 1
         self.tasks[task_id] = Running(sink, task)
         gathering, loop = self._gathering, self._loop
-        if gathering is None or loop is None or self._is_stale(task):
+        if goes_on and self.resume_max and (gathering is None or self.resumption.is_stale(task)):
+            self.tasks[task_id].is_sent = False
+            if gathering is not None:
+                asyncio.get_running_loop().call_soon(self.resumption.take_over, task_id)
+            return task_id
+        if gathering is None or loop is None or self.resumption.is_stale(task):
             asyncio.get_running_loop().call_soon(self._refuse, task_id, FAILURE_ENGINE, ENGINE_ABSENT)
             return task_id
         # A busy engine polls for commands.
         is_gathering = gathering.is_open or len(self.tasks) == 1
         if is_gathering:
             gathering.open(loop)
-        self._send(
+        self.send(
             lambda port: port.submit(task_id, command, wake=not gathering.is_open),
             lambda: self._refuse(task_id, FAILURE_MEMORY, 0),
         )
@@ -259,29 +284,33 @@ class EngineClient:
             gathering.add(len(task.prompt) // 4)
         return task_id
 
-    def _is_stale(self, task: Task) -> bool:
-        """Return whether the task was prepared for an engine that has ended, so that this engine cannot run it."""
-        return (
-            task.vocab is not self._vocab
-            or (task.grammar is not None and task.grammar.asking is not self._asking)
-            or (task.rows is not None and task.rows.lending is not self._lending)
-        )
-
     def abort(self, task_id: int) -> None:
         """Abort a task. Its sink still gets on_failed(FAILURE_ABORTED), or on_done if the task ends before that."""
-        if task_id in self.tasks:
-            self._send(lambda port: port.abort(task_id))
+        running = self.tasks.get(task_id)
+        if running is None:
+            return
+        running.is_aborted = True
+        if running.is_sent:
+            self.send(lambda port: port.abort(task_id))
+        else:
+            asyncio.get_running_loop().call_soon(self._refuse, task_id, FAILURE_ABORTED, 0)
 
     def pause(self, task_id: int) -> None:
         """Pause a task for back-pressure: it keeps its slot but decodes nothing."""
-        self._send(lambda port: port.pause(task_id))
+        running = self.tasks.get(task_id)
+        if running is not None:
+            running.is_paused = True
+            self.send(lambda port: port.pause(task_id))
 
     def resume(self, task_id: int) -> None:
-        self._send(lambda port: port.resume(task_id))
+        running = self.tasks.get(task_id)
+        if running is not None:
+            running.is_paused = False
+            self.send(lambda port: port.resume(task_id))
 
     def forget(self, adapter: int) -> None:
         """Tell the engine to close an adapter that no task uses or will use."""
-        self._send(lambda port: port.forget(adapter))
+        self.send(lambda port: port.forget(adapter))
 
     async def lend_rows(self, packed: bytes, blobs: list[Blob]) -> MediaEmbeddings:
         """Map the embeddings of a prompt in the engine, for a later task. Raises MemoryError, EngineEnded."""
@@ -307,14 +336,14 @@ class EngineClient:
         future: asyncio.Future[Acted] = self._loop.create_future()
         # Keeps the blob alive until the engine has answered, even after a cancellation.
         self._actions[action_id] = (future, action)
-        self._send(
+        self.send(
             lambda port: port.act(action_id, action),
             lambda: self._acted(action_id, Acted(RESULT_FAILED)),
         )
         try:
             return await future
         except asyncio.CancelledError:
-            self._send(lambda port: port.abort(action_id))
+            self.send(lambda port: port.abort(action_id))
             raise
 
     def _acted(self, action_id: int, acted: Acted) -> None:
@@ -346,7 +375,7 @@ class EngineClient:
         if running is not None:
             running.sink.on_failed(failure, code)
 
-    def _send(self, command: Callable[[Port], bool], refused: Callable[[], None] | None = None) -> None:
+    def send(self, command: Callable[[Port], bool], refused: Callable[[], None] | None = None) -> None:
         """Send commands in order; commands that do not fit into the ring wait in the backlog."""
         if self._port is None:
             return  # disconnect() has failed everything that waited
@@ -388,6 +417,7 @@ class EngineClient:
         except ChannelBroken as error:
             self._break(port, str(error))
             return 0
+        resumed = self.resumption.resumed
         for kind, task_id, event in events:
             if kind == EVENT_STEP:
                 self._steps.append(event)
@@ -404,20 +434,25 @@ class EngineClient:
                 continue
             try:
                 if kind == EVENT_TEXT:
+                    if resumed:
+                        self.resumption.went_on(task_id)
+                    running.history.add(event)
                     running.sink.on_text(event)
                 elif kind == EVENT_PROMPT:
-                    running.sink.on_prompt(event.tokens, event.probs)
+                    running.on_prompt(event)
                 elif kind == EVENT_PROGRESS:
-                    running.sink.on_progress(event.n_processed, event.prompt_us)
+                    running.on_progress(event)
                 elif kind == EVENT_ADMITTED:
-                    running.slot = event.slot
-                    self.ended.pop(running.slot, None)
-                    running.sink.on_admitted(event.slot, event.n_cached, event.t_us)
+                    self.ended.pop(event.slot, None)
+                    running.on_admitted(event)
                 elif kind == EVENT_DONE:
+                    self.resumption.went_on(task_id)
                     del tasks[task_id]
                     self.ended[event.slot] = _ended(running.task, event)
                     running.sink.on_done(event)
                 elif kind == EVENT_FAILED:
+                    if event.failure == FAILURE_ENGINE and self.resume_max:
+                        continue  # the engine is about to end, and disconnect() decides
                     del tasks[task_id]
                     running.sink.on_failed(event.failure, event.code)
             except Exception:

@@ -13,14 +13,17 @@ class GrammarOwner(Protocol):
 
 class EngineGrammar:
     """A reference to a compiled grammar. Tasks that use the grammar have one; the engine drops the grammar when the
-    last reference is gone. The number is valid only for the engine behind `asking`."""
+    last reference is gone. The number is valid only for the engine behind `asking`; another engine would compile `text`
+    again."""
 
-    __slots__ = ("asking", "id", "n_bytes")
+    __slots__ = ("asking", "id", "n_bytes", "text", "time_max_us")
 
-    def __init__(self, id: int, n_bytes: int, asking: GrammarOwner) -> None:
+    def __init__(self, id: int, n_bytes: int, asking: GrammarOwner, text: str, time_max_us: int) -> None:
         self.id = id
         self.n_bytes = n_bytes  # memory that the grammar uses
         self.asking = asking
+        self.text = text
+        self.time_max_us = time_max_us  # for compiling it
 
     def __del__(self) -> None:
         self.asking.drop_grammar(self.id)

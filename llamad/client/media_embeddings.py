@@ -26,10 +26,10 @@ class MediaEmbeddings:
     def __init__(self, packed: bytes, blobs: tuple[Blob, ...], lending: Lending) -> None:
         self.packed = packed
         self.lending = lending
-        self._blobs = blobs
+        self.blobs = blobs
 
     def __del__(self) -> None:
-        self.lending.release(self._blobs)
+        self.lending.release(self.blobs)
 
 
 class Lending:

@@ -23,12 +23,13 @@ from llamad.models.cache_disk.disk_cache import DiskCache
 from llamad.models.disk_prompts import DiskPrompts
 from llamad.models.model_user import ModelUser
 from llamad.models.projector import make_reader
+from llamad.models.restarts import Restarts
 from llamad.protocol.blobs import Arena
 from llamad.protocol.cache_memory import CacheMemory
 from llamad.protocol.channel import Descriptors, Link
 from llamad.protocol.control_messages import Loaded, Ready
 from llamad.protocol.errors import Stopped
-from llamad.protocol.messages import FAILURE_ABORTED, RESULT_ABORTED
+from llamad.protocol.messages import FAILURE_ABORTED, FAILURE_ENGINE, RESULT_ABORTED
 from llamad.protocol.model_info import Model
 from llamad.ses1.ses1 import Layout, StateError
 
@@ -59,6 +60,7 @@ class Connections:
         self.arena = arena or Arena()
         self.cache_memory = cache_memory or CacheMemory()
         self.label = ""  # the model's name in log lines, if there are several models
+        self.restarts = Restarts()
         self.users: list[ModelUser] = []  # those that serve requests with this model
         # A number for each API key seen so far, by its name. The engine keeps the keys' prefixes apart by it, so all
         # users have the same.
@@ -127,6 +129,8 @@ class Connections:
                 queue_max=self.settings.queue_max,
                 trace=self._trace,
                 on_broken=self.kill,
+                on_went_on=self.restarts.went_on,
+                resume_max=self.settings.resume_after_crash,
             )
         assert self.model is not None
         self.engine.connect(link, control, self.model.vocab)
@@ -171,7 +175,8 @@ class Connections:
             self.states.layout, self.states.refusal = layout, refusal
 
     def disconnect(self, *, is_stopped: bool) -> None:
-        """Fail the requests that the engine had in flight. With `is_stopped` the daemon has ended the engine."""
+        """The engine has ended: fail the requests that it had in flight, unless they go on in the next one. With
+        `is_stopped` the daemon has ended the engine, and all of them fail."""
         for user in self.users:
             user.engine_ended()
         self.loading.disconnect()
@@ -184,6 +189,11 @@ class Connections:
                 self.engine.disconnect()
         if self.embedder is not None:
             self.embedder.disconnect(Stopped() if is_stopped else None)
+
+    def fail_waiting(self, *, is_stopped: bool = False) -> None:
+        """Fail the requests that wait for the next engine, because there will be none."""
+        if self.engine is not None:
+            self.engine.fail_orphans(FAILURE_ABORTED if is_stopped else FAILURE_ENGINE)
 
     @property
     def is_idle(self) -> bool:
@@ -200,6 +210,7 @@ class Connections:
         """Apply the limits of queues, which a reload may have changed."""
         if self.engine is not None:
             self.engine.queue_max = self.settings.queue_max
+            self.engine.resume_max = self.settings.resume_after_crash
         if self.embedder is not None:
             self.embedder.jobs_max = self.settings.n_parallel + self.settings.queue_max
 

@@ -24,7 +24,6 @@ from llamad.models.kept_vocab import KeptVocab
 from llamad.models.load_progress import LoadProgress
 from llamad.models.model_download import ModelDownload
 from llamad.models.projector import make_reader
-from llamad.models.restarts import Restarts
 from llamad.models.rpc_wait import reach
 from llamad.protocol.control_messages import (
     Budget,
@@ -73,7 +72,6 @@ class Host(Connections):
         self.has_served = False
         self.waits_for = ""  # why an RPC worker cannot be used yet; empty if none is waited for
         self.is_refused = False  # the load failed because of a file or a worker that the command line names
-        self.restarts = Restarts()
         # Returns what the next engine may take; None: this is the daemon's only model, and may take all that is free.
         self.budget: Callable[[], Budget] | None = None
         # Called with the bytes by device that an engine with a budget needs, and that all models together may take.
@@ -157,6 +155,7 @@ class Host(Connections):
         self.error = error
         log.error("%s", error)
         self.is_waking = False
+        self.fail_waiting()
         if self._is_draining:
             return
         self._set_state(State.FAILED)
@@ -168,6 +167,7 @@ class Host(Connections):
         self.is_leaving = True
         is_loading = self.state is State.LOADING
         self._set_state(State.DRAINING)
+        self.fail_waiting(is_stopped=True)
         if self._fetching is not None:
             self._fetching.cancel()
         if self._process is not None and is_loading:
@@ -196,6 +196,7 @@ class Host(Connections):
             self._fetching.cancel()
             self._fetching = ModelDownload(self._named)
         await self._end_engine(supervising, seconds)
+        self.fail_waiting(is_stopped=True)
         if self.media is not None:
             await self.media.stop()
 

@@ -47,7 +47,7 @@ class LocalAsking:
 
         grammar = await asyncio.get_running_loop().run_in_executor(None, work)
         self._grammars[grammar.id] = grammar
-        return EngineGrammar(grammar.id, grammar.n_bytes, self)
+        return EngineGrammar(grammar.id, grammar.n_bytes, self, text, time_max_us)
 
     def drop_grammar(self, number: int) -> None:
         self._grammars.pop(number, None)

@@ -156,6 +156,7 @@ class Watched:
                 prompt_probs=False,
             ),
             rest,
+            goes_on=True,
         )
         if job.tasks.is_paused:
             job.engine.pause(part.task_id)

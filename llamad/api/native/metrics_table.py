@@ -171,6 +171,11 @@ ENGINE_STATE = ModelSection(
         lambda one: len(one.served.waiting),
     ),
     counter("llamad:engine_restarts_total", "Restarts of the engine.", "host.restarts.n_total"),
+    counter(
+        "llamad:requests_resumed_total",
+        "Requests that went on in another engine, because theirs had ended unexpectedly.",
+        lambda one: one.host.engine.resumption.n_resumed if one.host.engine is not None else 0,
+    ),
 )
 
 MEMORY = SharedSection(

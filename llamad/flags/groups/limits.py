@@ -119,6 +119,12 @@ class RequestLimits:
         help="How long the engine may have work and finish no step before it is restarted; 0: by the steps seen, at"
         " least 120 s.",
     )
+    resume_after_crash: int = flag(
+        kind=Int(0, 1_000_000),
+        default=1,
+        help="How often a request goes on in the next engine after the engine that ran it ended unexpectedly; then, or"
+        " with 0, it fails.",
+    )
     request_timeout: float = flag(
         kind=Float(low=0.0),
         default=0.0,
