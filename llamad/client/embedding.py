@@ -9,7 +9,8 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeAlias
 
 import msgspec
 
@@ -24,6 +25,9 @@ from llamad.protocol.model_info import Embeddings, VectorCounts, VectorInfo
 from llamad.tokenizer.vocab import Vocab
 
 log = logging.getLogger("llamad.engine")
+
+# EngineClient.lend_rows()
+Lend: TypeAlias = Callable[[bytes, list[Blob]], Awaitable[MediaEmbeddings]]
 
 
 class TextMedia(msgspec.Struct, frozen=True, eq=False):
@@ -43,6 +47,7 @@ class Job:
         "future",
         "is_gone",
         "media",
+        "n_crashes",
         "n_left",
         "n_taken",
         "rows",
@@ -62,8 +67,9 @@ class Job:
         self.uses = uses  # keeps the adapters open
         self.adapters = [(use.info.id, use.scale) for use in uses]
         self.texts = texts
-        self.media = media
+        self.media = dict(media)
         self.future = future
+        self.n_crashes = 0  # engines that ended while they computed one of its texts
         self.rows: list[Embeddings | None] = [None] * len(texts)
         self.n_taken = 0  # texts computed or being computed
         self.n_left = len(texts)
@@ -75,6 +81,10 @@ class Job:
         self.is_gone = True
         self.future.cancel()
 
+    def take_back(self, i: int) -> None:
+        """Let text i, and all after it, be computed again, because the engine that computed it has ended."""
+        self.n_taken = min(self.n_taken, i)
+
     def fail(self, error: Exception) -> None:
         self.n_left, self.is_gone = 0, True
         if not self.future.done():
@@ -82,12 +92,21 @@ class Job:
 
 
 class Embedder:
-    """`n_jobs` counts requests waiting or being computed."""
+    """`n_jobs` counts requests waiting or being computed. If the engine ends, they wait for the next one; a request is
+    computed again after `resume_max` engines that ended while they computed it, at most."""
 
     def __init__(
-        self, info: VectorInfo, *, jobs_max: int, n_pack: int, n_texts_max: int, arena: Arena | None = None
+        self,
+        info: VectorInfo,
+        *,
+        jobs_max: int,
+        n_pack: int,
+        n_texts_max: int,
+        arena: Arena | None = None,
+        resume_max: int = 0,
     ) -> None:
         self.info = info
+        self.resume_max = resume_max
         self._arena = arena  # the memory for the texts and embeddings of a batch, which engines map
         self.jobs_max = jobs_max
         self.counts = VectorCounts()
@@ -99,19 +118,49 @@ class Embedder:
         ] = {}  # for each client with jobs: the number of the last batch with its texts
         self._asking: Asking | None = None  # the connected engine
         self._vocab: Vocab | None = None  # the vocabulary of this engine
+        self._lend: Lend | None = None
+        self._batch: list[tuple[Job, int]] = []  # the texts that are being computed
         self._running: asyncio.Task[None] | None = None
         self._t_sent = 0.0  # when the batch that is being computed was sent; 0: none is
 
-    def connect(self, asking: Asking, vocab: Vocab | None = None) -> None:
-        self._asking, self._vocab = asking, vocab
+    def connect(self, asking: Asking, vocab: Vocab | None = None, lend: Lend | None = None) -> None:
+        """Use this engine from now on. `lend` maps the embeddings of images and sound in it."""
+        if vocab is not self._vocab:
+            self.fail_orphans(EngineEnded())
+        self._asking, self._vocab, self._lend = asking, vocab, lend
         self._begin()
 
     def disconnect(self, error: Exception | None = None) -> None:
-        """Fail all requests, because the engine has ended."""
+        """The engine has ended. With `error`, all requests fail; without it, those that another engine may not compute
+        again."""
+        if error is None:
+            self._lose_engine()
+            return
+        self._asking, self._batch = None, []
+        self.fail_orphans(error)
+
+    def fail_orphans(self, error: Exception) -> None:
+        """Fail the requests that wait for another engine, because none comes."""
+        if self._asking is None:
+            jobs, self._jobs = list(self._jobs), deque()
+            for job in jobs:
+                job.fail(error)
+
+    def _lose_engine(self) -> None:
+        """Take back the texts that the engine computed when it ended."""
         self._asking = None
-        jobs, self._jobs = list(self._jobs), deque()
-        for job in jobs:
-            job.fail(error or EngineEnded())
+        batch, self._batch = self._batch, []
+        for job in dict.fromkeys(job for job, _ in batch):
+            job.n_crashes += 1
+            if job.n_crashes > self.resume_max:
+                job.fail(EngineEnded())
+        for job, i in batch:
+            job.take_back(i)
+        if batch:
+            self.counts.n_failures += 1
+        if not self.resume_max:
+            self.fail_orphans(EngineEnded())
+        self._prune()
 
     def close(self) -> None:
         self.disconnect(Stopped())
@@ -217,6 +266,7 @@ class Embedder:
     async def _compute(self, asking: Asking, batch: list[tuple[Job, int]]) -> None:
         """Send a batch to the engine and deliver its embeddings. The batch keeps the memory that its jobs have lent
         until the engine replies."""
+        self._batch = batch
         texts = [job.texts[i] for job, i in batch]
         lengths = [len(text) // 4 for text in texts]
         n_rows = sum(lengths) if self.info.pooling == "none" else len(texts)
@@ -224,11 +274,13 @@ class Embedder:
             blob = Blob(4 * (sum(lengths) + n_rows * self.info.n_out), self._arena)
             blob.size = blob.capacity
             memoryview(blob)[: 4 * sum(lengths)] = b"".join(texts)
+            await self._lend_again(asking, batch)
             self._t_sent = time.monotonic()
             runs = [run for job, i in batch if i in job.media for run in job.media[i].runs]
             reply = await asking.embed(blob, lengths, runs, batch[0][0].adapters)
-        except EngineEnded as error:
-            self._fail(batch, error)
+        except EngineEnded:
+            if self._asking is asking:
+                self._lose_engine()
             return
         except Exception:
             log.exception("a batch of %d texts cannot be sent", len(batch))
@@ -236,6 +288,8 @@ class Embedder:
             return
         finally:
             self._t_sent = 0.0
+        if self._asking is not asking:
+            return  # the engine was given up, and its texts were taken back
         if reply.code != 0:
             self._fail(batch, ComputeFailed(reply.code))
             return
@@ -244,7 +298,18 @@ class Embedder:
         counts.n_batches += 1
         counts.n_texts += len(batch)
         counts.n_tokens += sum(lengths)
+        self._batch = []
         self._deliver(batch, self._rows(blob, lengths, n_rows))
+
+    async def _lend_again(self, asking: Asking, batch: list[tuple[Job, int]]) -> None:
+        """Map the embeddings of images and sound that were mapped in an engine that has ended."""
+        for job, i in batch:
+            media = job.media.get(i)
+            if media is not None and media.lent.lending.asking is not asking:
+                if self._lend is None:
+                    raise EngineEnded
+                lent = await self._lend(media.lent.packed, list(media.lent.blobs))
+                job.media[i] = TextMedia(media.runs, lent)
 
     def _rows(self, blob: Blob, lengths: list[int], n_rows: int) -> list[Embeddings]:
         """Return the embeddings of each text as views of the blob's memory."""
@@ -270,6 +335,7 @@ class Embedder:
                 job.future.set_result([rows for rows in job.rows if rows is not None])
 
     def _fail(self, batch: list[tuple[Job, int]], error: Exception) -> None:
+        self._batch = []
         self.counts.n_failures += 1
         for job in dict.fromkeys(job for job, _ in batch):
             job.fail(error)

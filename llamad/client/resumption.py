@@ -32,9 +32,7 @@ class TaskTable(Protocol):
 
     tasks: dict[int, Running]
 
-    def send(
-        self, command: Callable[[Port], bool], refused: Callable[[], None] | None = None
-    ) -> None: ...
+    def send(self, command: Callable[[Port], bool], refused: Callable[[], None] | None = None) -> None: ...
 
     def fail(self, task_id: int, failure: int) -> None: ...
 

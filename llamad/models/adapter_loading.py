@@ -33,7 +33,8 @@ class AdapterLoading:
         self._n_max = settings.lora_load_max
         self._adapters = adapters
         self._next = len(settings.lora)
-        self._open: set[int] = set()  # includes unloaded adapters that requests still use
+        self._open: dict[int, str] = {}  # paths by number; includes unloaded adapters that requests still use
+        self._unused: set[int] = set()  # adapters that became unused while an engine opened them again
         self._asking: Asking | None = None  # the connected engine
         self._engine: EngineClient | None = None  # the same engine, if it generates
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -50,26 +51,35 @@ class AdapterLoading:
         return not self._loads
 
     async def reopen(self, asking: Asking) -> None:
-        """Open the adapters that were loaded before in a new engine. Those that cannot be opened are removed. Tasks
-        must not reach the engine before this returns, because they might use an adapter that it does not have yet."""
+        """Open the adapters that were loaded before in a new engine, also those that only requests in flight use. Those
+        that cannot be opened are removed. Tasks must not reach the engine before this returns, because they might use
+        an adapter that it does not have yet."""
         self._loop = asyncio.get_running_loop()
-        # Requests to load an adapter wait meanwhile. The list below keeps references to all adapters, so that none has
-        # to be closed before the engine can be told.
+        # Requests to load an adapter wait meanwhile.
         async with self._turn:
-            self._open.clear()
-            for one in [one for one in self._adapters.list() if one.held is not None]:
-                number, file = one.info.id, one.file
+            for number in self._unused:
+                self._open.pop(number, None)
+            self._unused.clear()
+            for number, path in list(self._open.items()):
+                if number in self._unused:
+                    continue
+                listed = [one for one in self._adapters.list() if one.info.id == number]
                 try:
-                    one.info = await asking.open_adapter(number, await self._real_path(file.path))
-                    self._open.add(number)
+                    info = await asking.open_adapter(number, await self._real_path(path))
+                    for one in listed:
+                        one.info = info
                 except (FileRefused, NoFile, EngineFault) as error:
-                    log.error("the adapter %s is not loaded again: %s", file.name, error)
+                    log.error("the adapter %s is not loaded again: %s", path, error)
+                    del self._open[number]
                     self._adapters.remove(number)
 
     def connect(self, asking: Asking, engine: EngineClient | None) -> None:
         """The engine serves, so adapters can be loaded and closed. `engine` is None if it does not generate."""
         self._loop = asyncio.get_running_loop()
         self._asking, self._engine = asking, engine
+        unused, self._unused = self._unused, set()
+        for number in unused:
+            self._close(number)
 
     def disconnect(self) -> None:
         self._asking = self._engine = None
@@ -109,7 +119,7 @@ class AdapterLoading:
             info = await asking.open_adapter(number, real_path)
             if self._asking is not asking:
                 raise EngineEnded
-            self._open.add(number)
+            self._open[number] = real_path
             if before is not None:
                 self._adapters.remove(before)
             self._adapters.add(AdapterFile(real_path, 1.0, name), info, Held(number, self._on_unused))
@@ -163,9 +173,12 @@ class AdapterLoading:
 
     def _close(self, number: int) -> None:
         if number not in self._open:
-            return  # the engine that had it has ended
-        self._open.discard(number)
+            return
+        if self._asking is None:
+            self._unused.add(number)  # the next engine may be opening it
+            return
+        del self._open[number]
         if self._engine is not None:
             self._engine.forget(number)
-        elif self._asking is not None:
+        else:
             self._asking.close_adapter(number)

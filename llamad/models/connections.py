@@ -28,7 +28,7 @@ from llamad.protocol.blobs import Arena
 from llamad.protocol.cache_memory import CacheMemory
 from llamad.protocol.channel import Descriptors, Link
 from llamad.protocol.control_messages import Loaded, Ready
-from llamad.protocol.errors import Stopped
+from llamad.protocol.errors import EngineEnded, Stopped
 from llamad.protocol.messages import FAILURE_ABORTED, FAILURE_ENGINE, RESULT_ABORTED
 from llamad.protocol.model_info import Model
 from llamad.ses1.ses1 import Layout, StateError
@@ -148,9 +148,11 @@ class Connections:
                 n_pack=n_pack,
                 n_texts_max=n_texts_max,
                 arena=self.arena,
+                resume_max=self.settings.resume_after_crash,
             )
         assert self.model is not None
-        self.embedder.connect(control, self.model.vocab)
+        lend = self.engine.lend_rows if self.engine is not None else None
+        self.embedder.connect(control, self.model.vocab, lend)
 
     def set_states(self, ready: Ready) -> None:
         settings, model, engine = self.settings, self.model, self.engine
@@ -194,6 +196,8 @@ class Connections:
         """Fail the requests that wait for the next engine, because there will be none."""
         if self.engine is not None:
             self.engine.fail_orphans(FAILURE_ABORTED if is_stopped else FAILURE_ENGINE)
+        if self.embedder is not None:
+            self.embedder.fail_orphans(Stopped() if is_stopped else EngineEnded())
 
     @property
     def is_idle(self) -> bool:
@@ -213,6 +217,7 @@ class Connections:
             self.engine.resume_max = self.settings.resume_after_crash
         if self.embedder is not None:
             self.embedder.jobs_max = self.settings.n_parallel + self.settings.queue_max
+            self.embedder.resume_max = self.settings.resume_after_crash
 
     def close_connections(self) -> None:
         """Fail all requests in flight and close everything."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -208,6 +209,72 @@ def test_the_end_answers_what_waits_and_what_is_computed(is_stop: bool, error: t
 
     run(script, work)
     assert script.batches == [[1]]
+
+
+class Mortal(Script):
+    """A computer that never returns from a batch after the first n_free."""
+
+    def __init__(self, n_free: int) -> None:
+        super().__init__()
+        self.n_free = n_free
+
+    def compute(self, memory: memoryview, lengths: list[int]) -> int:
+        if len(self.batches) == self.n_free:
+            self.free.clear()
+        return super().compute(memory, lengths)
+
+
+def test_the_next_engine_computes_what_the_last_one_did_not() -> None:
+    script, other = Mortal(1), Script()
+
+    async def work(embedder: Embedder) -> None:
+        embedder.resume_max = 1
+        first, waiting = embedder.submit([text(10), text(9), text(8)]), embedder.submit([text(2)])
+        await until(lambda: len(script.batches) == 2)
+        embedder.disconnect()
+        embedder.connect(LocalAsking(computer=other))
+        script.free.set()
+        assert lengths(await first.future) == [10, 9, 8]
+        assert lengths(await waiting.future) == [2]
+
+    run(script, work)
+    assert script.batches == [[10], [9]]
+    assert other.batches == [[9], [8, 2]]
+
+
+def test_a_request_that_two_engines_computed_when_they_ended_fails() -> None:
+    scripts = [Mortal(0), Mortal(0), Script()]
+
+    async def work(embedder: Embedder) -> None:
+        embedder.resume_max = 1
+        running, waiting = embedder.submit([text(10)]), embedder.submit([text(3)])
+        for script, following in pairwise(scripts):
+            await until(lambda: len(script.batches) == 1)  # noqa: B023
+            embedder.disconnect()
+            embedder.connect(LocalAsking(computer=following))
+            script.free.set()
+        with pytest.raises(EngineEnded):
+            await running.future
+        assert lengths(await waiting.future) == [3]
+
+    run(scripts[0], work)
+
+
+def test_without_another_engine_they_fail() -> None:
+    script = Script()
+
+    async def work(embedder: Embedder) -> None:
+        embedder.resume_max = 1
+        script.free.clear()
+        job = embedder.submit([text(10)])
+        await until(lambda: len(script.batches) == 1)
+        embedder.disconnect()
+        assert not job.future.done()
+        embedder.fail_orphans(EngineEnded())
+        with pytest.raises(EngineEnded):
+            await job.future
+
+    run(script, work)
 
 
 def test_another_engine_goes_on() -> None:

@@ -23,8 +23,9 @@ SHAPE = {"n_slots": 2, "n_ctx": 256, "n_ubatch": 64}
 # ChannelHead: magic, command_bytes, event_bytes; four ints; two Cursors of two cache lines.
 COMMAND_BYTES_AT, EVENT_BYTES_AT, N_SLOTS_AT, EVENT_HEAD_AT = 8, 16, 24, 40 + 128
 N_TOKENS_AT = 44  # in a TextEvent
-# id, three times, n_decoded, n_drafted, n_accepted, n_tokens, n_prob_tokens, n_top, n_bytes, and padding
-TEXT = "<Qqqq8i"
+# id, three times, n_decoded, n_drafted, n_accepted, n_tokens, n_prob_tokens, n_top, n_bytes, n_ahead, n_kept, n_discarded;
+# the mark's n_drawn, n_xtc and two floats
+TEXT = "<Qqqq10iIiff"
 
 
 class HostileEngine:
@@ -76,8 +77,10 @@ def engine():
     made.close()
 
 
-def text(n_tokens=1, n_rows=0, n_top=0, n_bytes=2, tail=b"\1\0\0\0hi") -> bytes:
-    return struct.pack(TEXT, 7, 0, 0, 0, 1, 0, 0, n_tokens, n_rows, n_top, n_bytes, 0) + tail
+def text(n_tokens=1, n_rows=0, n_top=0, n_bytes=2, n_ahead=0, n_xtc=0, tail=b"\1\0\0\0hi") -> bytes:
+    times, counts, shift = (0, 0, 0), (1, 0, 0), (0, 0)
+    sizes = (n_tokens, n_rows, n_top, n_bytes, n_ahead)
+    return struct.pack(TEXT, 7, *times, *counts, *sizes, *shift, 0, n_xtc, 0.0, 0.0) + tail
 
 
 def test_an_honest_record_is_read(engine):
@@ -111,6 +114,11 @@ def test_a_cursor_outside_the_ring(engine, head):
         {"n_bytes": 1 << 20},
         {"n_rows": 1, "n_top": 1 << 20},
         {"n_rows": 2},
+        {"n_ahead": 1},
+        {"n_ahead": 1 << 30},
+        {"n_xtc": -1},
+        {"n_xtc": 1},
+        {"n_xtc": 34, "tail": bytes(256)},
     ],
 )
 def test_counts_that_do_not_fit_the_record(engine, counts):

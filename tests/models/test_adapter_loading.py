@@ -140,15 +140,18 @@ def test_a_client_that_leaves_does_not_stop_a_load(tmp_path: Path) -> None:
 
 
 def test_a_new_engine_has_them_under_their_numbers(tmp_path: Path) -> None:
-    """What ended with the engine is not closed in the next; a load that the end cut off is not there."""
+    """So has an unloaded one that a request still uses, which goes on there; a load that the end cut off is not there,
+    nor what became unused between two engines."""
 
     async def run() -> None:
         scene = Scene(tmp_path)
         await scene.connect()
         await scene.loading.load("gone", "two", in_place=False)
         await scene.loading.load("style", "one", in_place=False)
-        task = scene.used("gone")
+        await scene.loading.load("left", "one", in_place=False)
+        task, other = scene.used("gone"), scene.used("left")
         scene.loading.unload("gone")
+        scene.loading.unload("left")
         scene.opening.may_open.clear()
         loading = asyncio.ensure_future(scene.loading.load("late", "two", in_place=False))
         await asyncio.sleep(0.05)
@@ -158,14 +161,16 @@ def test_a_new_engine_has_them_under_their_numbers(tmp_path: Path) -> None:
             await loading
         with pytest.raises(EngineEnded):
             await scene.loading.load("none", "two", in_place=False)
+        del other
+        await settled()
         scene.opening, scene.generating = Opening(), Generating()
         await scene.connect()
-        assert scene.opening.opened == [1]
+        assert scene.opening.opened == [0, 1]
         del task
         await settled()
-        assert scene.generating.forgotten == []
+        assert scene.generating.forgotten == [0]
         await scene.loading.load("next", "two", in_place=False)
-        assert scene.used("next").uses == ((3, 1.0),)
+        assert scene.used("next").uses == ((4, 1.0),)
         (tmp_path / "one").write_text("text")
         await scene.connect()
         assert [one.file.name for one in scene.adapters.list()] == ["next"]
