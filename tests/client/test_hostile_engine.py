@@ -23,8 +23,8 @@ SHAPE = {"n_slots": 2, "n_ctx": 256, "n_ubatch": 64}
 # ChannelHead: magic, command_bytes, event_bytes; four ints; two Cursors of two cache lines.
 COMMAND_BYTES_AT, EVENT_BYTES_AT, N_SLOTS_AT, EVENT_HEAD_AT = 8, 16, 24, 40 + 128
 N_TOKENS_AT = 44  # in a TextEvent
-# id, three times, n_decoded, n_drafted, n_accepted, n_tokens, n_prob_tokens, n_top, n_bytes, n_ahead, n_kept, n_discarded;
-# the mark's n_drawn, n_xtc and two floats
+# id, three times, n_decoded, n_drafted, n_accepted, n_tokens, n_prob_tokens, n_top, n_bytes, n_ahead, n_kept,
+# n_discarded; the mark's n_drawn, n_xtc and two floats
 TEXT = "<Qqqq10iIiff"
 
 

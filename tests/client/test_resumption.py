@@ -2,22 +2,26 @@
 difference."""
 
 import asyncio
+import math
 import random
 import struct
 
 import pytest
 from support.engine_harness import sampling
-from support.mortal_engine import MortalEngine
+from support.mortal_engine import Collected, MortalEngine
 
 from llamad.base.clock import clock_us
-from llamad.client.command import packed_biases
+from llamad.client.command import packed_biases, packed_run
 from llamad.client.task import RequestContext, Task
 from llamad.engine.testing.fake import Fake
 from llamad.engine.testing.fake_drafter import FakeDrafter
 from llamad.options.table import Options
-from llamad.protocol.messages import FAILURE_ABORTED, FAILURE_DEADLINE, FAILURE_ENGINE
+from llamad.protocol.blobs import Blob
+from llamad.protocol.messages import FAILURE_ABORTED, FAILURE_DEADLINE, FAILURE_ENGINE, FAILURE_LOST
+from llamad.protocol.row_ids import row_ids
 
 END, FIRST_BYTE = 1, 3  # of the fake's tokens
+FAKE_ROW = 8  # floats
 ALL = ("penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature")
 
 
@@ -50,8 +54,9 @@ def run(make, tasks, *, seeds=range(6), n_crashes=3, **options):
 
 
 def task(engine, prompt=b"hello", chain=ALL, **values):
-    """`values` are fields of Options or of Task; those of samplers are for the chain, too."""
-    options = {name: values.pop(name) for name in list(values) if name in Options.__struct_fields__}
+    """`values` are fields of Task or of Options; those of samplers are for the chain, too."""
+    own = set(Task.__struct_fields__) | {"context"}
+    options = {name: values.pop(name) for name in list(values) if name not in own}
     options = {"n_predict": 200, "temperature": 0.9, **options}
     seed = options.pop("seed", 3)
     return Task(
@@ -65,6 +70,7 @@ def task(engine, prompt=b"hello", chain=ALL, **values):
     )
 
 
+NO_END = packed_biases(struct.pack("<i", END), struct.pack("<d", -math.inf))
 CHAINS = {
     "greedy": {"temperature": 0.0},
     "default": {"top_k": 40, "top_p": 0.95, "min_p": 0.05},
@@ -201,6 +207,24 @@ def test_all_kinds_of_memory_go_on(kind):
     run(chaos(**kind), tasks, **options)
 
 
+def test_images_go_on():
+    """Their rows are mapped in the next engine, too."""
+
+    async def tasks(engine):
+        made = []
+        for i in range(3):
+            before, after = (engine.vocab.tokenize(b"text" * 9, is_first, True) for is_first in (True, False))
+            blob = Blob(20 * FAKE_ROW * 4)
+            blob.size = blob.capacity
+            packed = packed_run(blob.id, 0, -1, len(before) // 4, 20)
+            made.append(task(engine, seed=i, stream=i != 1, penalty=before + after, repeat_penalty=1.2))
+            made[-1].prompt = before + row_ids(b"file %d" % i, 0, 20, 20, False) + after
+            made[-1].rows = await engine.client.lend_rows(packed, [blob])
+        return made
+
+    run(chaos(decode_us=300), tasks, n_row=FAKE_ROW)
+
+
 def crash_test(work, **options):
     async def whole():
         engine = MortalEngine(chaos(decode_us=1000), **options)
@@ -296,6 +320,52 @@ def test_if_no_engine_comes_they_fail():
         engine.kill()
         assert sink.failed is None
         engine.client.fail_orphans()
+        assert sink.failed == (FAILURE_ENGINE, 0)
+        engine.start()
+
+    crash_test(work)
+
+
+def test_a_request_continues_with_another_task_whatever_happens_to_engines():
+    """As one does whose reasoning has used up its budget: it may have no engine, or one that lacks its grammar."""
+
+    async def work(engine):
+        grammar = await engine.asking.compile('root ::= "abc"*', 10**6)
+        engine.kill()
+        sinks = [Collected(), Collected()]
+        engine.client.submit(task(engine, grammar=grammar, n_predict=30, bias=NO_END), sinks[0], goes_on=True)
+        engine.start()
+        engine.client.submit(task(engine, grammar=grammar, n_predict=30, bias=NO_END), sinks[1], goes_on=True)
+        await until(lambda: all(sink.ended.is_set() for sink in sinks))
+        assert [sink.data for sink in sinks] == [b"abc" * 10] * 2
+
+    crash_test(work)
+
+
+def test_a_grammar_that_an_engine_cannot_compile_again_costs_its_request():
+    async def work(engine):
+        grammar = await engine.asking.compile('root ::= "a"*', 10**6)
+        sink = engine.submit(task(engine, grammar=grammar, n_predict=400, bias=NO_END))
+        await until(lambda: sink.tokens)
+        grammar.text = "root ::= none"
+        await engine.crash()
+        await until(lambda: sink.failed)
+        assert sink.failed == (FAILURE_LOST, 0)
+
+    crash_test(work)
+
+
+def test_an_engine_that_ends_while_it_prepares_a_request_counts():
+    """A grammar that kills engines is not compiled for ever."""
+
+    async def work(engine):
+        grammar = await engine.asking.compile('root ::= "a"*', 10**6)
+        sink = engine.submit(task(engine, grammar=grammar, n_predict=400, bias=NO_END))
+        await until(lambda: sink.tokens)
+        engine.kill()
+        engine.start()
+        engine.kill()  # before the event loop has had a turn
+        await until(lambda: sink.failed)
         assert sink.failed == (FAILURE_ENGINE, 0)
         engine.start()
 

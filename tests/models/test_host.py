@@ -64,6 +64,20 @@ def test_ends_that_are_explained_do_not_count():
     assert restarts.n_total == 20
 
 
+def test_ends_after_which_requests_went_on_do_not_count():
+    restarts = Restarts()
+    for _ in range(200):
+        assert restarts.delay(1.0) == 0.0
+        restarts.went_on()
+    assert restarts.n_total == 200
+
+
+def test_engines_that_end_before_a_request_goes_on_are_given_up():
+    restarts = Restarts()
+    restarts.went_on()  # of no engine that ended
+    assert [restarts.delay(1.0) for _ in range(N_ENDS_MAX)][-1] is None
+
+
 def test_a_load_tells_how_far_it_is():
     host = Host(parse(["-m", "a.gguf"], {}).settings.model)
     assert host.progress == LoadProgress("load")

@@ -83,6 +83,13 @@ class Collected(Sink):
         )
 
 
+class Asking(LocalAsking):
+    """Keeps grammars, because the thread of an engine that was killed may still use them."""
+
+    def drop_grammar(self, number: int) -> None:
+        pass
+
+
 class MortalEngine:
     """`make` returns a new model, `options` are those of the cores. Every engine has its own model and thread."""
 
@@ -120,6 +127,7 @@ class MortalEngine:
             n_slots=n_slots, queue_max=64, resume_max=resume_max, on_went_on=self._on_went_on
         )
         self.n_engines = 0
+        self._asked: list[Asking] = []
         self._ended: list[tuple[Core, Link, Fake, threading.Thread]] = []
         self.start()
 
@@ -134,7 +142,7 @@ class MortalEngine:
         if self._drafts is not None:
             self._drafts(self.core, self.fake)
         self.thread = threading.Thread(target=self.core.run, daemon=True)
-        self.asking = LocalAsking(self.vocab)
+        self.asking = Asking(self.vocab)
         self.link = self.core.link
         self.client.connect(self.link, self.asking, self.vocab)
         self.thread.start()
@@ -147,6 +155,7 @@ class MortalEngine:
             time.sleep(0.0001)
         self.client.disconnect()
         self._ended.append((self.core, self.link, self.fake, self.thread))
+        self._asked.append(self.asking)
 
     async def crash(self) -> None:
         """End the engine, and start another a little later."""
