@@ -96,15 +96,13 @@ class Resumption:
         elif is_fit(running.task, self._asking, self._lending):
             self._send_again(task_id, running)
         else:
+            assert self._lending is not None
             running.is_preparing = True
-            renewal = asyncio.ensure_future(self._renew(task_id, running))
+            renewal = asyncio.ensure_future(self._renew(task_id, running, self._asking, self._lending))
             self._renewals.add(renewal)
             renewal.add_done_callback(self._renewals.discard)
 
-    async def _renew(self, task_id: int, running: Running) -> None:
-        asking, lending = self._asking, self._lending
-        assert asking is not None
-        assert lending is not None
+    async def _renew(self, task_id: int, running: Running, asking: Asking, lending: Lending) -> None:
         failure = 0
         try:
             await renew(running.task, asking, lending)

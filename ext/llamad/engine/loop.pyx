@@ -21,6 +21,7 @@ from llamad.engine.media_step cimport media_step_run
 from llamad.engine.prefix.parking cimport parking_save_last, parking_save_next, parking_timeout_ms
 from llamad.engine.prefix.prompt_ends cimport prompt_ends_free, prompt_ends_run
 from llamad.engine.publish cimport publish_counts, publish_rest, publish_turn
+from llamad.engine.replay cimport replay_run
 from llamad.engine.sample_step cimport (
     sample_step_alert, sample_step_begin, sample_step_drain, sample_step_end, sample_step_next,
 )
@@ -32,7 +33,6 @@ from llamad.engine.scheduler.plan cimport Plan
 from llamad.engine.shares cimport shares_run
 from llamad.engine.slot_actions cimport actions_add, actions_drop, actions_drop_all, actions_run
 from llamad.engine.state.engine_state cimport State
-from llamad.engine.state.replay cimport replay_run
 from llamad.engine.suspension cimport suspension_run
 from llamad.protocol.messages cimport (
     COMMAND_ABORT, COMMAND_ACTION, COMMAND_FORGET, COMMAND_PAUSE, COMMAND_RESUME, COMMAND_STOP, COMMAND_TASK,

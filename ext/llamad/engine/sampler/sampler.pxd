@@ -1,11 +1,10 @@
 # A task's sampler, from its first to its last token. llama.cpp's own chain, through the function table, is for tests.
 from libc.stdint cimport int32_t, int64_t
 
-from llamad.engine.sampler.adaptive cimport Adaptive
+from llamad.engine.sampler.adaptive cimport Adaptive, Mirostat
 from llamad.engine.sampler.candidates cimport Candidates
 from llamad.engine.sampler.dry cimport Dry
 from llamad.engine.sampler.infill cimport Infill
-from llamad.engine.sampler.mirostat cimport Mirostat
 from llamad.engine.sampler.penalties cimport Penalties
 from llamad.engine.sampler.random cimport Random
 from llamad.engine.sampler.logits_row cimport Row

@@ -9,7 +9,7 @@ from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
-from llamad.engine.sampler.adaptive cimport adaptive_accept, adaptive_draw, adaptive_open
+from llamad.engine.sampler.adaptive cimport adaptive_accept, adaptive_draw, adaptive_open, mirostat_draw, mirostat_open
 from llamad.engine.sampler.candidates cimport (
     Candidates, candidates_check, candidates_draw, candidates_finish, candidates_min_p, candidates_tail_free,
     candidates_temperature, candidates_top_k, candidates_top_n_sigma, candidates_top_p, candidates_typical,
@@ -17,7 +17,6 @@ from llamad.engine.sampler.candidates cimport (
 )
 from llamad.engine.sampler.dry cimport dry_accept, dry_close, dry_find, dry_forget, dry_open, dry_to_list, dry_to_row
 from llamad.engine.sampler.infill cimport infill_apply, infill_close
-from llamad.engine.sampler.mirostat cimport mirostat_draw, mirostat_open
 from llamad.engine.sampler.penalties cimport (
     penalties_accept, penalties_close, penalties_open, penalties_to_list, penalties_to_row,
 )

@@ -5,7 +5,7 @@
 # and all drawn tokens but the last, which is its next token. Its sampler, grammar and text get their state by taking the
 # drawn tokens once more; what they would send again is dropped. So for the same logits the text is the one that the
 # earlier engine would have written.
-from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdint cimport int32_t, uint64_t
 from libc.string cimport memchr, memcpy
 
 from llamad.base.system cimport now_us
