@@ -69,7 +69,8 @@ class AdapterLoading:
                     for one in listed:
                         one.info = info
                 except (FileRefused, NoFile, EngineFault) as error:
-                    log.error("the adapter %s is not loaded again: %s", path, error)
+                    name = listed[0].file.name if listed else path
+                    log.error("the adapter %s is not loaded again: %s", name, error)
                     del self._open[number]
                     self._adapters.remove(number)
 

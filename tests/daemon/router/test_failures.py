@@ -86,17 +86,16 @@ def test_what_llama_cpp_says_is_the_reason(live: Live) -> None:
     assert live.client.get("/health").status == 200
 
 
-def test_an_engine_that_is_killed_takes_only_its_model_down(live: Live, files: Files) -> None:
+def test_an_engine_that_is_killed_delays_only_its_model(live: Live, files: Files) -> None:
     assert live.client.post(CHAT, chat("good")).status == 200
     victim = Stream(live.client, chat("slow", 400))
     pid = engine_of(live, files.root / "slow.gguf")
     os.kill(pid, signal.SIGKILL)
-    with pytest.raises(AssertionError, match="The model's engine ended"):
-        victim.finish()
     assert live.client.post(CHAT, chat("good")).status == 200
     answer = Background(partial(live.client.post, CHAT, chat("slow")))
     assert live.client.get("/health").json == {"status": "ok"}
     assert answer.result().status == 200, "the next request waits until it is loaded again"
+    victim.finish()
     assert engine_of(live, files.root / "slow.gguf") != pid
     wait_status(live.client, "slow", "loaded")
 
