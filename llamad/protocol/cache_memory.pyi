@@ -14,7 +14,6 @@ class EntryInfo(NamedTuple):
 
 class CacheMemory:
     fd: int
-    limit: int
     n_bytes: int
     fingerprint: bytes
     def __init__(self, fd: int = -1) -> None: ...

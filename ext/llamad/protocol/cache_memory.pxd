@@ -74,6 +74,5 @@ cdef class CacheMemory:
     """The descriptor of a cache memory, and this process's mapping of its table."""
 
     cdef readonly int fd
-    cdef public object limit
     cdef llamad_cache cache
     cdef dict _pins

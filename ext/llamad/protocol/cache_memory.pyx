@@ -49,11 +49,10 @@ class EntryInfo(NamedTuple):
 
 cdef class CacheMemory:
     """Without a descriptor, a new memory without entries; with one, a mapping of that memory, which then owns the
-    descriptor. `limit` is the number of bytes that the engine may use. Raises OSError."""
+    descriptor. Raises OSError."""
 
     def __cinit__(self, fd: int = -1) -> None:
         self.fd = llamad_cache_create() if fd < 0 else fd
-        self.limit = 0
         self._pins = {}
         if self.fd < 0:
             raise OSError("no shared memory: memfd_create failed; raise `ulimit -n` or free some memory")
