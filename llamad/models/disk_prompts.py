@@ -103,10 +103,13 @@ class DiskPrompts:
 
     async def _try_insert(self, wanted: Wanted, owner: int, session: int, adapters: AdapterSet) -> bool:
         try:
-            return await self._insert(wanted, owner, session, adapters)
+            is_there = await self._insert(wanted, owner, session, adapters)
         except Exception:  # a bug costs the cache, not the requests that wait here
             log.exception("%sreading a prompt from disk failed", self._model.prefix)
             return False
+        if is_there:
+            self.source.note(wanted.chain)  # at once, so that a request that comes now does not read it again
+        return is_there
 
     async def _insert(self, wanted: Wanted, owner: int, session: int, adapters: AdapterSet) -> bool:
         model = self._model

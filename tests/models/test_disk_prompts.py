@@ -112,6 +112,24 @@ def test_requests_that_need_the_same_entry_read_it_once(model):
     assert model.cache.counts.n_reads == 1
 
 
+def test_a_request_that_comes_when_it_was_read_does_not_read_it_again(model):
+    async def run():
+        act = model.engine.act
+
+        async def acted(action):
+            done = await act(action)
+            asyncio.get_running_loop().call_soon(lambda: later.append(model.find(0)))
+            return done
+
+        later = []
+        model.engine.act = acted
+        assert await model.insert(0)
+        await asyncio.sleep(0)
+        return later
+
+    assert asyncio.run(run()) == [None]
+
+
 @pytest.mark.parametrize("result", [RESULT_NO_ROOM, RESULT_ENGINE])
 def test_an_engine_that_does_not_take_it_computes(model, result):
     model.engine.result = result

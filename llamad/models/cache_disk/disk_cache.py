@@ -20,8 +20,9 @@ from llamad.models.cache_disk.writer import TOKENS_MIN, Counts, Writer
 
 log = logging.getLogger("llamad.cache")
 
-# The time that computing a token takes, until the engine has computed enough to know better.
+# The time that computing a token takes, and the shortest wait, until the engine has computed enough to know better.
 TOKEN_SECONDS = 0.001
+FIRST_WAIT_SECONDS = 1.0
 WAIT_SECONDS_MAX = 30.0
 
 
@@ -71,7 +72,7 @@ class DiskCache:
         chain = Chain(self.folder.salt, Group(fingerprint, self.folder.owner(key_name), adapters), prompt)
         n_known, found = source.n_known(chain), self.index.find(chain)
         if found is not None and found.n_tokens >= n_known + TOKENS_MIN:
-            seconds = min((found.n_tokens - n_known) * (token_seconds or TOKEN_SECONDS), WAIT_SECONDS_MAX)
+            seconds = _wait_seconds(found.n_tokens - n_known, token_seconds)
             if self.reader.can_read(found, seconds):
                 return Wanted(found, chain, prompt, seconds)
         source.note(chain)
@@ -87,3 +88,9 @@ class DiskCache:
         self.reader.close()
         if not await asyncio.get_running_loop().run_in_executor(None, self.writer.flush, seconds):
             log.warning("--cache-disk: not all prompts could be written within %g s before the exit", seconds)
+
+
+def _wait_seconds(n_tokens: int, token_seconds: float) -> float:
+    """Return how long a prompt may wait for so many tokens: as long as computing them would take."""
+    seconds = n_tokens * token_seconds or max(n_tokens * TOKEN_SECONDS, FIRST_WAIT_SECONDS)
+    return min(seconds, WAIT_SECONDS_MAX)
