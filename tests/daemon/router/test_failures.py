@@ -92,10 +92,11 @@ def test_an_engine_that_is_killed_delays_only_its_model(live: Live, files: Files
     pid = engine_of(live, files.root / "slow.gguf")
     os.kill(pid, signal.SIGKILL)
     assert live.client.post(CHAT, chat("good")).status == 200
+    victim.finish()
+    os.kill(engine_of(live, files.root / "slow.gguf"), signal.SIGKILL)
     answer = Background(partial(live.client.post, CHAT, chat("slow")))
     assert live.client.get("/health").json == {"status": "ok"}
     assert answer.result().status == 200, "the next request waits until it is loaded again"
-    victim.finish()
     assert engine_of(live, files.root / "slow.gguf") != pid
     wait_status(live.client, "slow", "loaded")
 
