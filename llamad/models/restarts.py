@@ -33,9 +33,9 @@ class Restarts:
         return 0.0 if n <= 1 else float(min(DELAY_MAX_SECONDS, 2.0 ** (n - 2)))
 
     def went_on(self) -> None:
-        """Note that requests of the last engine have gone on in this one, so that its end was no loss. An engine that
-        ends before it has continued one still counts, so that a series of those has an end."""
-        self._n_ends = max(0, self._n_ends - 1)
+        """Note that requests of earlier engines have gone on in this one, so that the ends of those were no loss. Engines
+        that end before they have continued a request still count, so that a series of those has an end."""
+        self._n_ends = 0
 
     def forgive(self) -> None:
         """Reset the counts, because the last engines ended for a known reason outside of them."""
