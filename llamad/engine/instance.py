@@ -22,7 +22,7 @@ from llamad.engine.drafts.text_drafter import TextDrafter
 from llamad.engine.fit.bound import MIB, surely_fits
 from llamad.engine.fit.measure import draft_usage, loaded_usage
 from llamad.engine.loading import adapters, memory
-from llamad.engine.loading.draft import LoadedDraft, load_draft, vet_draft
+from llamad.engine.loading.draft import LoadedDraft, draft_part, load_draft, vet_draft
 from llamad.engine.loading.fingerprint import fingerprint
 from llamad.engine.loading.memory import cache_ram_bytes, checkpoint_bytes
 from llamad.engine.loading.model import LoadedModel, load
@@ -89,9 +89,10 @@ class Instance:
         on_planned(planned)
         if budget is not None:
             self._await_memory()
+        loading_draft = loading.followed_by(draft_part(settings))
         self.loaded = load(settings, n_threads, loading)
         try:
-            self._drafting = load_draft(settings, self.loaded)  # the draft model, or None
+            self._drafting = load_draft(settings, self.loaded, loading_draft)  # the draft model, or None
         except BaseException:
             self.loaded.close()
             raise

@@ -184,7 +184,7 @@ class DraftMeasurer:
         if self._handle is not None and placement == self._placement:
             return
         self.close()
-        self._handle = open_draft(draft, is_survey=True)
+        self._handle = open_draft(draft, Loading(), is_survey=True)
         check_vocabulary(draft, served, self._handle)
         self._placement = placement
 

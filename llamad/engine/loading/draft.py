@@ -6,6 +6,7 @@ served one; only its context differs.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from llamad.base import model_file
 from llamad.engine.loading import thread_pools
 from llamad.engine.loading.gguf_archs import NO_MODELS
 from llamad.engine.loading.gguf_head import Malformed, read_head
+from llamad.engine.loading.gguf_rules import parts_of
 from llamad.engine.loading.model import LoadedModel, check_generation, context_params
 from llamad.engine.loading.opening import Loading, open_model, vet
 from llamad.engine.loading.thread_pools import Pools
@@ -198,9 +200,17 @@ def check_vocabulary(settings: ModelSettings, served: Any, draft: Any) -> None:
         )
 
 
-def open_draft(settings: ModelSettings, is_survey: bool = False) -> Any:
+def draft_part(settings: ModelSettings) -> float:
+    """Return the draft model's part of the bytes of both models, whose files were checked; 0 without a draft model."""
+    draft = draft_settings(settings, settings.n_ctx)
+    if draft is None:
+        return 0
+    n_served, n_draft = (sum(map(os.path.getsize, parts_of(one.model))) for one in (settings, draft))
+    return n_draft / (n_served + n_draft)
+
+
+def open_draft(settings: ModelSettings, loading: Loading, is_survey: bool = False) -> Any:
     """Return the handle of a draft model that was vetted; the settings are its own. Raises LoadError."""
-    loading = Loading()
     loading.is_vetted = True
     try:
         return open_model(settings, compute_threads(settings.n_threads), loading, is_survey)
@@ -239,14 +249,14 @@ def _pools(settings: ModelSettings, draft: ModelSettings) -> tuple[Pools | None,
     return pools, refusals + warnings
 
 
-def load_draft(settings: ModelSettings, served: LoadedModel) -> LoadedDraft | None:
+def load_draft(settings: ModelSettings, served: LoadedModel, loading: Loading) -> LoadedDraft | None:
     """Open the draft model of these settings for a served model. Return None if nothing is drafted with one. Raises
     LoadError."""
     draft = draft_settings(settings, served.n_ctx)
     if draft is None or not served.can_generate or not (served.can_share or served.n_rollback):
         return None
     pools, warnings = _pools(settings, draft)
-    handle = open_draft(draft)
+    handle = open_draft(draft, loading)
     context = None
     try:
         check_vocabulary(draft, served.handle, handle)

@@ -19,17 +19,28 @@ if TYPE_CHECKING:
 
 
 class Loading:
-    """The progress of a load. Any thread."""
+    """The progress of a load. If another one follows it, both are shown as one. Any thread."""
 
     def __init__(self) -> None:
         self._state = ffi.new("llamad_load_state *")
         self._state.permille = -1
+        self._next: tuple[Loading, float] | None = None  # the load that follows, and its part of both
         self.is_vetted = False  # set once the file is checked
 
     @property
     def permille(self) -> int:
         """Return the progress in thousandths, or -1 until the vocabulary is known to be safe to read."""
-        return int(self._state.permille)
+        permille = int(self._state.permille)
+        if permille < 0 or self._next is None:
+            return permille
+        following, part = self._next
+        return round(permille * (1 - part) + max(0, following.permille) * part)
+
+    def followed_by(self, part: float) -> Loading:
+        """Return the progress of another load, which begins after this one and is this part of both."""
+        following = Loading()
+        self._next = following, part
+        return following
 
     def begin(self) -> None:
         self._state.permille = 0

@@ -37,7 +37,7 @@ vet_draft(settings)
 plan = Planner(settings, 1, always=True).plan()
 loaded = load(plan.settings, 1, Loading())
 usages = [plan.usage, loaded_usage(loaded.contexts)]
-draft = load_draft(plan.settings, loaded)
+draft = load_draft(plan.settings, loaded, Loading())
 n_draft = context_usage(draft.context).host.total if draft else 0
 allocated = msgspec.to_builtins(usages[1].host) | {"draft": n_draft}
 print(json.dumps([msgspec.to_builtins(usages[0].host), allocated, bound(settings)]))

@@ -2,6 +2,7 @@
 
 import struct
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from support.models import bert_reference, bert_weights
@@ -9,10 +10,12 @@ from support.models.gguf_mutations import ARRAY, STRING, array, laid_out, take_a
 from support.models.tiny_kv_models import HYBRID_WINDOW, N_EMBD, write_model
 
 from llamad._llama import lib
+from llamad.engine import instance
 from llamad.engine.loading.draft import draft_settings, load_draft, vet_draft
 from llamad.engine.loading.model import load
 from llamad.engine.loading.opening import Loading
 from llamad.flags.parse import parse
+from llamad.protocol.channel import Descriptors
 from llamad.protocol.errors import LoadError
 
 BOOL, U32, FLOAT, INT32 = 7, 4, 6, 5
@@ -38,7 +41,7 @@ def served(whole):
 def opened(served, whole, draft, *flags):
     own = settings(whole, "-md", str(draft), *flags)
     vet_draft(own)
-    return load_draft(own, served)
+    return load_draft(own, served, Loading())
 
 
 def refusal(served, whole, draft, *flags):
@@ -83,6 +86,26 @@ def test_a_model_drafts_for_itself(served, whole):
     assert (lib.llama_n_ctx(raw), lib.llama_n_seq_max(raw)) == (512, 2)
     assert (draft.n_ctx_max, draft.n_batch, draft.n_vocab) == (served.n_ctx_slot, served.n_batch, 259)
     draft.close()
+
+
+def test_both_models_have_their_part_of_the_progress(whole, tmp_path, monkeypatch):
+    """Tiny models load too fast to see more than where the second load begins."""
+    larger = tmp_path / "larger.gguf"
+    larger.write_bytes(Path(whole).read_bytes() * 2)  # llama.cpp ignores what follows the tensors
+    seen: list[int] = []
+
+    def watched(*args):
+        seen.append(loading.permille)
+        draft = load_draft(*args)
+        seen.append(loading.permille)
+        return draft
+
+    monkeypatch.setattr(instance, "load_draft", watched)
+    for flags in ((), ("-md", str(whole)), ("-md", str(larger))):
+        loading = Loading()
+        one = instance.Instance(settings(whole, *flags), Descriptors.create(), loading)
+        one.close()
+    assert seen == [1000, 1000, 500, 1000, 333, 1000]
 
 
 @pytest.mark.parametrize(
