@@ -17,11 +17,11 @@ from llamad.engine.drafts.draft_model cimport (
 )
 from llamad.engine.drafts.drafts cimport Drafts, drafts_can_verify, drafts_decodes, drafts_expect
 from llamad.engine.drafts.model_account cimport (
-    account_budget_us, account_can_try, account_end_step, account_judged, account_loan_us, account_open, account_pay,
-    account_step, account_try, account_uses, account_want,
+    account_budget_us, account_can_try, account_defer, account_end_step, account_judged, account_loan_us, account_open,
+    account_pay, account_step, account_try, account_uses, account_want,
 )
 from llamad.engine.drafts.widths cimport (
-    WIDTHS, clocks_first_right, widths_credit_max_us, widths_knows_wider, widths_plain_us,
+    WIDTHS, clocks_first_right, widths_credit_max_us, widths_knows_wider, widths_plain_us, widths_row_us,
     widths_token_us,
 )
 from llamad.engine.kv.slots cimport DRAFT_MAX, Slot
@@ -52,8 +52,8 @@ cdef double _draft_us(const State *state, int32_t n_rows) noexcept nogil:
 
 
 cdef double _read_us(const State *state, int32_t n_rows) noexcept nogil:
-    """Return what reading a token takes."""
-    return state.drafts.model.read_us or READ_COST_GUESS * widths_plain_us(&state.drafts.widths, n_rows)
+    """Return what reading a token takes. It does not take longer if more slots decode, so a guess must not."""
+    return state.drafts.model.read_us or READ_COST_GUESS * widths_row_us(&state.drafts.widths, n_rows)
 
 
 # --- reading ------------------------------------------------------------------------------------------------------
@@ -199,12 +199,12 @@ cdef int _is_untried(const Slot *slot) noexcept nogil:
     return slot.n_drafted == 0 and slot.n_guessed == 0
 
 
-cdef int32_t _choose_tried(State *state, int32_t n_rows, int32_t must_be_untried) noexcept nogil:
-    """Choose the slots of a trial, if the account can pay for it: those that have the least to read. Return how many
-    they are."""
+cdef int32_t _choose_tried(State *state, int32_t n_rows, int32_t must_be_untried, double kept_us) noexcept nogil:
+    """Choose the slots of a trial, if the account can pay for it and keeps kept_us: those that have the least to read.
+    Return how many they are."""
     cdef Drafts *drafts = &state.drafts
     cdef ModelDrafts *model = drafts.model
-    cdef double us = TRIAL_TOKENS * _draft_us(state, n_rows), read_us = _read_us(state, n_rows)
+    cdef double us = kept_us + TRIAL_TOKENS * _draft_us(state, n_rows), read_us = _read_us(state, n_rows)
     cdef int32_t i, n_behind, best, n_best = 0, n
     memset(model.is_tried, 0, <size_t>model.n_slots)
     for n in range(TRIAL_SLOTS):
@@ -243,7 +243,7 @@ cdef int _verifies(State *state, int32_t n_slots, int32_t n_rows) noexcept nogil
     for it."""
     cdef Drafts *drafts = &state.drafts
     cdef int32_t i, is_any = 0
-    if not _can_verify(state, n_slots, n_rows):
+    if not _can_verify(state, n_rows):
         return 0
     for i in range(state.slots.n):
         drafts.model.is_drafting[i] = drafts.model.is_asked[i] and _is_untried(&state.slots.items[i])
@@ -255,29 +255,38 @@ cdef int _verifies(State *state, int32_t n_slots, int32_t n_rows) noexcept nogil
     return is_any
 
 
-cdef int _can_verify(const State *state, int32_t n_slots, int32_t n_rows) noexcept nogil:
-    """Return whether the account can pay for drafts that hardly pay, only because tasks have to verify one: with what it
-    got since it had its loan."""
+cdef double _verifying_us(const State *state, int32_t n_rows) noexcept nogil:
+    """Return what a single step with a drafted token takes longer, with the change to it and back. Twice the rows take
+    at most twice as long."""
+    return 2 * state.drafts.widths.switch_us + widths_plain_us(&state.drafts.widths, n_rows)
+
+
+cdef int _can_verify(const State *state, int32_t n_rows) noexcept nogil:
+    """Return whether the account can pay for drafts that hardly pay, only because tasks have to verify one."""
     cdef const Drafts *drafts = &state.drafts
-    return drafts.is_named and drafts.accepted.n_judged >= JUDGED_MIN and drafts.account.credit_us >= account_loan_us(
-        drafts.widths.switch_us, widths_plain_us(&drafts.widths, n_rows) / n_slots)
+    return (drafts.is_named and not drafts.account.has_loan and drafts.accepted.n_judged >= JUDGED_MIN
+            and drafts.account.credit_us >= _verifying_us(state, n_rows))
 
 
-cdef int _begins_trial(State *state, const double *tokens, int32_t n_slots, int32_t n_rows,
-                       int32_t n_width_max) noexcept nogil:
+cdef int _begins_trial(State *state, const double *tokens, int32_t n_rows, int32_t n_width_max) noexcept nogil:
     """Return whether a trial begins: if the model would pay if it were good, and after a pause; without it if a task has
     to verify a draft."""
     cdef Drafts *drafts = &state.drafts
-    cdef int32_t i
+    cdef int32_t i, is_asked = 0, n_tried = 0
     if not account_can_try(&drafts.account, TRIAL_TOKENS * _draft_us(state, n_rows)):
         return 0
-    if _can_verify(state, n_slots, n_rows):
+    if _can_verify(state, n_rows):
         for i in range(state.slots.n):
-            if drafts_decodes(&state.slots.items[i]) and _is_untried(&state.slots.items[i]):
-                return _choose_tried(state, n_rows, 1) > 0
-    return (drafts.account.n_wait == 0
-            and GAIN_MIN * _hoped_us(state, tokens, n_rows, n_width_max) <= drafts.account.text_us
-            and _choose_tried(state, n_rows, 0) > 0)
+            is_asked |= drafts_decodes(&state.slots.items[i]) and _is_untried(&state.slots.items[i])
+        if is_asked:
+            n_tried = _choose_tried(state, n_rows, 1, _verifying_us(state, n_rows))
+    if n_tried == 0 and drafts.account.n_wait == 0 and (
+            GAIN_MIN * _hoped_us(state, tokens, n_rows, n_width_max) <= drafts.account.text_us):
+        is_asked = 1
+        n_tried = _choose_tried(state, n_rows, 0, 0)
+    if is_asked and n_tried == 0:
+        account_defer(&drafts.account)  # looking at the texts of many slots takes time, too
+    return n_tried > 0
 
 
 cdef int model_step_try(State *state, const double *tokens, int32_t n_slots, int32_t n_rows, int32_t n_width_max,
@@ -288,7 +297,7 @@ cdef int model_step_try(State *state, const double *tokens, int32_t n_slots, int
     cdef int64_t t_begin
     cdef int32_t n_asked
     account_end_step(&drafts.account)
-    if drafts.account.n_left == 0 and _begins_trial(state, tokens, n_slots, n_rows, n_width_max):
+    if drafts.account.n_left == 0 and _begins_trial(state, tokens, n_rows, n_width_max):
         account_try(&drafts.account)
         drafts.n_run = 0
     n_asked = _ask_tried(state) if drafts.account.n_left else 0

@@ -100,15 +100,14 @@ def test_a_model_that_is_always_wrong_is_hardly_used():
     assert pair.draft.n_tokens_decoded < 400  # drafts of 7 tokens in every step would be 1,400
 
 
-def test_a_model_that_is_always_wrong_reads_no_more_than_a_try_needs():
+def test_a_model_that_is_always_wrong_reads_a_few_texts_only():
+    """A trial reads the text of a request, and may begin anywhere in it. There are 5 trials in so many steps."""
     pair = Pair(astray=1.0, n_fixed=-1, n_slots=1, n_ctx=512, is_named=True)
     with pair.h as h:
         h.sampling = SAMPLERS["greedy"]
-        h.wait(h.submit(b"first", n_predict=300))
-        n_before = pair.draft.n_tokens_decoded
-        task = h.submit(b"x" * 50, n_predict=300)
-        h.wait(task)
-    assert pair.draft.n_tokens_decoded - n_before < 120
+        for i in range(20):
+            h.wait(h.submit(b"%c" % (65 + i) * 50, n_predict=300))
+    assert pair.draft.n_tokens_decoded < 20 * 350 / 2
 
 
 def test_all_decodes_for_a_gpu_have_one_shape():

@@ -168,3 +168,24 @@ def test_what_text_wins_does_not_pay_for_the_model():
     before = account.budget_us
     account.step(5000, 4, 1e9)
     assert account.budget_us == pytest.approx(before + 1.01 * 4 * 1000 - 5000)
+
+
+def test_the_loan_pays_for_the_first_trial_only():
+    account = AccountProbe()
+    account.open(SWITCH_US, 4000)
+    assert account.budget_us == 20 * 4000
+    for _ in range(9):
+        is_tried = account.tries(10_000)
+        account.step(4000, 1, 1e9)
+    assert is_tried
+    account.pay(10_000)
+    account.judged(8)
+    assert account.budget_us == 0
+    # Later trials take 1 % of the time, and do not give it back.
+    for _ in range(300):
+        account.step(4000, 1, 1e9)
+    assert account.budget_us == pytest.approx(300 * 40)
+    assert not account.tries(300 * 40 + 1)
+    assert account.tries(300 * 40)
+    account.judged(8)
+    assert account.budget_us == pytest.approx(300 * 40)

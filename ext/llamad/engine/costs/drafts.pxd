@@ -20,12 +20,13 @@ cdef enum:
     FOLLOW_PIECES = 4
     # A decode of a draft model that took this many times as long as usual had another reason. Chosen.
     DRAFT_OUTLIER = 4
-    # What a draft model may cost at the start: changes of the shape, or tokens without drafts if that is more. Chosen:
-    # 0.2 % of 10,000 tokens.
+    # What the first trial of a draft model may cost: changes of the shape, or tokens without drafts if that is more.
+    # Chosen: 0.2 % of 10,000 tokens.
     LOAN_SWITCHES = 8
     LOAN_TOKENS = 20
     # A trial of a draft model: how many slots it reads, how many tokens it drafts for each at once, how many tokens are
-    # judged, and within how many steps; how many steps pass before the first one and between two of them. Chosen.
+    # judged, and within how many steps; how many steps pass before the first one and between two of them. Chosen. If
+    # none can begin, that is checked again after TRIAL_WAIT steps.
     TRIAL_SLOTS = 2
     TRIAL_DRAFT = 4
     TRIAL_TOKENS = 8

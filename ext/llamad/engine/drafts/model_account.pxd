@@ -3,6 +3,7 @@ from libc.stdint cimport int32_t
 
 ctypedef struct ModelAccount:
     int32_t is_open          # it has had its loan
+    int32_t has_loan         # the first trial is not over, so some of it may be left
     double credit_us         # what the model may cost beyond what it has won
     double overdraft_us      # how far below 0 that may fall: what reading takes for a model that was right
     double text_us           # what a token would have taken in the last step without the model
@@ -12,6 +13,7 @@ ctypedef struct ModelAccount:
     int32_t n_steps          # steps that the trial may still take
     int32_t n_pause          # steps between two trials
     int32_t n_wait           # steps until the next trial
+    int32_t n_deferred       # steps until it is checked again whether a trial can begin
 
 cdef double account_loan_us(double switch_us, double token_us) noexcept nogil
 cdef void account_open(ModelAccount *account, double switch_us, double token_us) noexcept nogil
@@ -22,6 +24,7 @@ cdef void account_want(ModelAccount *account, double text_us, double model_us, i
                        double switch_us, int32_t can_begin) noexcept nogil
 cdef int account_uses(const ModelAccount *account, double text_us, double model_us) noexcept nogil
 cdef int account_can_try(const ModelAccount *account, double us) noexcept nogil
+cdef void account_defer(ModelAccount *account) noexcept nogil
 cdef void account_try(ModelAccount *account) noexcept nogil
 cdef void account_judged(ModelAccount *account, int32_t n) noexcept nogil
 cdef void account_end_step(ModelAccount *account) noexcept nogil

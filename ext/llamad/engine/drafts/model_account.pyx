@@ -5,7 +5,8 @@
 # drafts from text win does not pay for a model that is wrong.
 #
 # - A model that is not known is tried: it reads one or a few slots, and its drafts are compared with the tokens that are
-#   sampled anyway. No step verifies them, so steps stay as they are.
+#   sampled anyway. No step verifies them, so steps stay as they are. A loan pays for the first trial; what is left of it
+#   is given back then, and later trials take what has come together since.
 # - A model that was right often enough is wanted: it reads the other slots, too. That may take more than the account
 #   holds, because it was right on tokens of this text; but if it does not win that back, it has to wait until the
 #   account is balanced again.
@@ -27,6 +28,7 @@ cdef void account_open(ModelAccount *account, double switch_us, double token_us)
     """Give the loan, once it is known how long a token takes without drafts: what it takes to try the model."""
     if not account.is_open and token_us > 0:
         account.is_open = 1
+        account.has_loan = 1
         account.credit_us = account_loan_us(switch_us, token_us)
         account.n_wait = TRIAL_WAIT
         account.n_pause = TRIAL_PAUSE_MIN
@@ -76,7 +78,13 @@ cdef int account_uses(const ModelAccount *account, double text_us, double model_
 
 cdef int account_can_try(const ModelAccount *account, double us) noexcept nogil:
     """Return whether a trial that takes this long may begin, but for the pause since the last one."""
-    return account.is_open and not account.is_wanted and account.n_left == 0 and account.credit_us >= us
+    return account.is_open and not account.is_wanted and account.n_left == 0 and account.n_deferred == 0 and (
+        account.credit_us >= us)
+
+
+cdef void account_defer(ModelAccount *account) noexcept nogil:
+    """Note that no trial could begin: for some steps none is asked for again."""
+    account.n_deferred = TRIAL_WAIT
 
 
 cdef void account_try(ModelAccount *account) noexcept nogil:
@@ -89,6 +97,9 @@ cdef void account_judged(ModelAccount *account, int32_t n) noexcept nogil:
     if account.n_left:
         account.n_left = max(0, account.n_left - n)
         if account.n_left == 0:
+            if account.has_loan:
+                account.has_loan = 0
+                account.credit_us = min(account.credit_us, 0.0)
             account.n_wait = account.n_pause
             account.n_pause = min(2 * account.n_pause, <int32_t>TRIAL_PAUSE_MAX)
 
@@ -96,6 +107,7 @@ cdef void account_judged(ModelAccount *account, int32_t n) noexcept nogil:
 cdef void account_end_step(ModelAccount *account) noexcept nogil:
     """Note that a step is planned. A trial that takes too many, because the model drafts nothing, is over."""
     account.n_wait = max(0, account.n_wait - 1)
+    account.n_deferred = max(0, account.n_deferred - 1)
     if account.n_left:
         account.n_steps -= 1
         if account.n_steps <= 0:

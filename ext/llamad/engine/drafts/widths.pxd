@@ -51,6 +51,7 @@ cdef double widths_credit_max_us(const Widths *widths) noexcept nogil
 cdef double widths_learn(Widths *widths, int64_t now, int32_t n_slots, int32_t n_tokens,
                          double drafting_us, int32_t is_paid) noexcept nogil
 cdef void widths_planned(Widths *widths, int64_t now, int32_t n_plain, int32_t width, int32_t is_mixed) noexcept nogil
+cdef double widths_row_us(const Widths *widths, int32_t n_plain) noexcept nogil
 cdef int widths_knows_wider(const Widths *widths, int32_t n_plain) noexcept nogil
 cdef double widths_token_us(const Widths *widths, const double *tokens, int32_t n_plain, int32_t n_width_max,
                             double draft_us) noexcept nogil

@@ -149,6 +149,11 @@ cdef double widths_plain_us(const Widths *widths, int32_t n_plain) noexcept nogi
     return _cost(widths, n_plain)
 
 
+cdef double widths_row_us(const Widths *widths, int32_t n_plain) noexcept nogil:
+    """Return what a step of a single row would take, guessed from what n_plain rows take; 0: unknown."""
+    return _cost(widths, n_plain) / (1 + widths.rows_guess * (n_plain - 1))
+
+
 cdef int widths_knows_wider(const Widths *widths, int32_t n_plain) noexcept nogil:
     """Return whether it was measured what more than n_plain rows cost."""
     cdef int32_t i
