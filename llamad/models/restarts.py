@@ -33,8 +33,8 @@ class Restarts:
         return 0.0 if n <= 1 else float(min(DELAY_MAX_SECONDS, 2.0 ** (n - 2)))
 
     def went_on(self) -> None:
-        """Note that requests of earlier engines have gone on in this one, so that the ends of those were no loss. Engines
-        that end before they have continued a request still count, so that a series of those has an end."""
+        """Note that requests of earlier engines have gone on in this one, so that the ends of those were no loss.
+        Engines that end before they have continued a request still count, so that a series of those has an end."""
         self._n_ends = 0
 
     def forgive(self) -> None:

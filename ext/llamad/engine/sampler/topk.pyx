@@ -1,6 +1,5 @@
 # Owns: choosing and sorting the few candidates of a row. Runs on sampler threads.
 from libc.float cimport FLT_MAX
-from libc.math cimport INFINITY
 from libc.stdint cimport int32_t
 
 from llamad.base.function_table cimport llamad_candidate
