@@ -148,10 +148,11 @@ FAULTS = st.builds(Fault, code=st.sampled_from([1, -3]), n=st.integers(1, 4))
 
 
 class World:
-    """Submits tasks, and gives each the outcome that it has alone."""
+    """Submits tasks, and gives each the outcome that it has alone. Prompts take at most half of the context."""
 
-    def __init__(self, h: Harness) -> None:
+    def __init__(self, h: Harness, n_ctx: int) -> None:
         self.h = h
+        self.n_prompt_max = n_ctx // 2
         self.grammar = Grammar(LETTERS, Pieces(h.vocab))
 
     def submit(self, task: dict[str, Any]) -> int:
@@ -159,7 +160,7 @@ class World:
         self.h.sampling = SAMPLERS[options.pop("samplers")]
         if options.pop("grammar", False):
             options["grammar"] = self.grammar.id
-        return self.h.submit(options.pop("prompt"), **options)
+        return self.h.submit(options.pop("prompt")[: self.n_prompt_max], **options)
 
 
 def check(drafted: Any, plain: Any, is_aborted: bool) -> None:
@@ -182,7 +183,7 @@ def test_any_drafts_give_the_texts_of_plain_decoding(
     aborted: set[int] = set()
     h, pair = drafting.drafting()
     with h:
-        world = World(h)
+        world = World(h, drafting.n_ctx)
         for step in steps:
             if isinstance(step, Ask):
                 tasks.append((world.submit(step.task), step.task))
@@ -202,7 +203,7 @@ def test_any_drafts_give_the_texts_of_plain_decoding(
     TOTALS["n_aborted"] += len(aborted)
     TOTALS["n_truncated"] += sum(bool(one[3][3]) for one in drafted)
     with drafting.alone() as plain_h:
-        world = World(plain_h)
+        world = World(plain_h, drafting.n_ctx)
         for (task, options), one in zip(tasks, drafted, strict=True):
             alone = world.submit(options)
             plain_h.wait(alone)
