@@ -83,13 +83,11 @@ class Host(Connections):
         self.measured: Mapping[str, int] = {}
         self.is_memory = False  # the load failed because there was not enough memory
         self.failed: Callable[[], None] | None = None  # called when the engine is not started again
-        self.take_process: Callable[[], EngineProcess] = (
-            EngineProcess  # starts an engine's process, or has a spare one
-        )
+        # Starts an engine's process, or has a spare one.
+        self.take_process: Callable[[], EngineProcess] = EngineProcess
         # The first engine, if it was started already. It has begun to load, too, unless files are missing.
         self._process = process
-        # None once the files are there.
-        self._fetching = ModelDownload(settings) if settings.is_remote else None
+        self._fetching = ModelDownload(settings) if settings.is_remote else None  # None: the files are there
         self._markers: list[str] = []
         self._vocab = KeptVocab()
         self._kept = b""  # from the last engine's Planned message
@@ -274,6 +272,7 @@ class Host(Connections):
     def _on_waiting(self, reason: str) -> None:
         if not self.waits_for:
             self.restarts.forgive()  # the engines ended because a worker is gone
+            self.fail_waiting()  # nobody knows when it comes back
         self.waits_for = reason
 
     async def _supervise(self, unloading: asyncio.Task[None] | None) -> None:

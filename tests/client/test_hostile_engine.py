@@ -238,6 +238,7 @@ def test_a_running_engine_can_cut_nothing(tiny):
         assert {os.readlink(path).split()[0] for path in shared} == {
             "/memfd:llamad-channel",
             "/memfd:llamad-blobs",
+            "/memfd:llamad-cache",
         }
         for path in shared:
             with pytest.raises(PermissionError):

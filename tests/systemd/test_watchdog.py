@@ -123,7 +123,9 @@ def test_an_engine_that_hangs_is_restarted_and_the_daemon_is_not(tiny: str, faul
     with (
         Recorder(watchdog_seconds=PATIENT_SECONDS) as told,
         Live(
-            "-c", "512", "--engine-stall-seconds", "1", model=tiny, env={**faults.env, **told.env}
+            *("-c", "512", "--engine-stall-seconds", "1", "--resume-after-crash", "0"),
+            model=tiny,
+            env={**faults.env, **told.env},
         ) as server,
     ):
         (before,) = engines(server.process.pid)
