@@ -27,7 +27,7 @@ from llamad.engine.drafts.widths cimport (
 from llamad.engine.events cimport take_token
 from llamad.engine.kv.cells cimport cells_fit
 from llamad.engine.kv.slots cimport DRAFT_MAX, SLOT_PREFILLING, Slot, slot_advance
-from llamad.engine.drafts.model_step cimport (
+from llamad.engine.state.model_step cimport (
     model_step_choose, model_step_computes, model_step_draft, model_step_fixed, model_step_forget, model_step_learn,
     model_step_read, model_step_token, model_step_try, model_step_verified,
 )
