@@ -144,7 +144,7 @@ class Instance:
             spec_types = self._draft(core)
             token = max(0, self.loaded.info.bos)
             if self._settings.warmup:
-                code = core.warm_up(token)
+                code = core.warm_up(token, bool(spec_types) and self.loaded.has_device)
                 if code != 0:
                     raise LoadError(f"the model was loaded but cannot decode (llama.cpp returned {code})")
             if self._settings.wants_states or self.loaded.has_device or cache_ram_bytes(self._settings):
@@ -154,8 +154,7 @@ class Instance:
                 core.allow_copies(states[0], max(self._settings.fit_target) * MIB)
         elif self._settings.model_draft is not None:
             log.warning("nothing is drafted: this model does not generate text")
-        is_whole = self.loaded.can_generate and (not self.loaded.can_share or self.loaded.n_swa > 0)
-        return messages.Ready(states, self.loaded.n_swa, spec_types, self._measured(), is_whole)
+        return messages.Ready(states, self.loaded.n_swa, spec_types, self._measured())
 
     def _adopt(self, core: Core, states: list[bytes]) -> None:
         """Take over the prompts that the model's last engine has left, if they fit this one."""

@@ -147,21 +147,25 @@ cdef class Core:
         """The front's side of the channel, for tests with a front in this process."""
         return Link(self.descriptors.memory, self.descriptors.command, self.descriptors.event)
 
-    def warm_up(self, token: int) -> int:
-        """Decode one token and forget it, so that the first request finds warm caches. Call only before run(). Return
-        llama.cpp's code: anything but 0 means that this context cannot decode."""
+    def warm_up(self, token: int, has_drafts: bool = False) -> int:
+        """Decode a token and forget it, so that the first request finds warm caches. With has_drafts decode also 2, 4, ...
+        tokens at once, as drafts are verified: a device loads kernels when it first needs them. Call only before run().
+        Return llama.cpp's code: anything but 0 means that this context cannot decode."""
         cdef State *state = &self.state
-        cdef int32_t code
-        state.plan.batch.n_tokens = 1
-        state.plan.batch.token[0] = token
-        state.plan.batch.pos[0] = 0
-        state.plan.batch.output[0] = 1
-        state.plan.seq_ids[0] = 0
-        with nogil:
-            code = state.table.decode(state.ctx, &state.plan.batch)
-            if code == 0:
-                state.table.logits(state.ctx, 0)
-                state.table.seq_rm(state.ctx, 0, -1, -1)
+        cdef int32_t code = 0, i, n = 1, n_max = min(DRAFT_MAX + 1 if has_drafts else 1, state.plan.batch_max)
+        while code == 0 and n <= max(1, n_max):
+            state.plan.batch.n_tokens = n
+            for i in range(n):
+                state.plan.batch.token[i] = token
+                state.plan.batch.pos[i] = i
+                state.plan.batch.output[i] = 1
+                state.plan.seq_ids[i] = 0
+            with nogil:
+                code = state.table.decode(state.ctx, &state.plan.batch)
+                if code == 0:
+                    state.table.logits(state.ctx, 0)
+                    state.table.seq_rm(state.ctx, 0, -1, -1)
+            n *= 2
         return code
 
     def probe(self, token: int) -> list[bytes]:

@@ -21,7 +21,7 @@ from llamad.engine.drafts.drafts cimport Drafts, drafts_can_verify, drafts_decod
 from llamad.engine.drafts.forced_text cimport forced_draft, forced_follow
 from llamad.engine.drafts.match_finder cimport PIECE_TOKENS
 from llamad.engine.drafts.widths cimport (
-    WIDTHS, Clocks, clocks_clear, clocks_draft, clocks_token, widths_choose, widths_learn, widths_plain_us,
+    WIDTHS, Clocks, clocks_clear, clocks_draft, clocks_token, widths_cheapest, widths_choose, widths_learn, widths_plain_us,
     widths_planned, widths_try,
 )
 from llamad.engine.events cimport take_token
@@ -99,8 +99,9 @@ cdef int32_t _choose(State *state, int32_t n_slots, int32_t n_rows, int32_t has_
         n_longest = max(n_longest, state.drafts.model.n_max)
     elif has_model:
         model_step_try(state, text_tokens, n_slots, n_rows, n_max + 1, 0)
-    # A GPU is slow with a new shape, so the shape stays. On a CPU every row costs.
-    return n if state.plan.has_device else min(n, n_longest)
+    # A GPU is slow with a new shape, so the shape stays. On a CPU nearly every row costs.
+    return n if state.plan.has_device else widths_cheapest(
+        &state.drafts.widths, n_rows, 1 + n, 1 + min(n, n_longest)) - 1
 
 
 cdef void _draft_with_model(State *state) noexcept nogil:

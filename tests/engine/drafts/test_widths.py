@@ -16,7 +16,18 @@ DRAFTS = [np.array([RIGHT] * n + [WRONG] * (63 - n), dtype=np.int32) for n in ra
 # Microseconds of a step by its rows, and how much longer the first two steps of a shape take.
 GPU = {1: 1280, 2: 1950, 4: 2050, 8: 2150, 16: 2450, 32: 2800, 64: 4000, 128: 5550}
 CPU = {1: 22_000, 4: 62_000, 9: 147_000, 64: 900_000, 128: 1_800_000}
-MACHINES = {"gpu": (GPU, 3000), "cpu": (CPU, 300)}
+# A CPU whose flash attention works in tiles of 64 rows: a few less take far longer.
+TILES = {
+    1: 109_000,
+    2: 179_000,
+    4: 225_000,
+    8: 430_000,
+    32: 1_700_000,
+    63: 3_300_000,
+    64: 1_300_000,
+    128: 2_600_000,
+}
+MACHINES = {"gpu": (GPU, 3000), "cpu": (CPU, 300), "tiles": (TILES, 300)}
 
 
 def cost_of(table, rows):
@@ -69,12 +80,12 @@ class Stream:
         return 1 + min(self.n_right, width - 1)
 
 
-def simulate(machine, text, n_slots, seed=1, n_request=0, mixed=0.0, n_short=0):
+def simulate(machine, text, n_slots, seed=1, n_request=0, mixed=0.0, n_short=0, n_tokens=0, n_draft_max=63):
     """The time of some tokens for each slot, as a share of the time without drafts. n_request: every request of so many
     tokens tries a draft. mixed: the share of steps that have prompts, too, whose time does not count. n_short: a new
-    request begins after so many tokens."""
+    request begins after so many tokens. n_draft_max: no draft is longer."""
     table, change_us = MACHINES[machine]
-    n_tokens = max(1500, 10_000 // n_slots)
+    n_tokens = n_tokens or max(1500, 10_000 // n_slots)
     probe = WidthsProbe(n_slots, machine == "gpu")
     streams = [Stream(TEXTS[text], seed + i) for i in range(n_slots)]
     draw = random.Random(seed)
@@ -94,14 +105,14 @@ def simulate(machine, text, n_slots, seed=1, n_request=0, mixed=0.0, n_short=0):
         all_prompts_us += prompts_us
         n_taken = 0
         for i, stream in enumerate(streams):
-            n = stream.verified(width)
+            n = stream.verified(min(width, 1 + n_draft_max))
             n_taken += n
             for _ in range(n):
                 stream.n += 1
                 stream.n_right = stream.guess()
                 if n_short and stream.n % n_short == 0:
                     probe.begin(i)
-                probe.token(i, RIGHT, DRAFTS[stream.n_right])
+                probe.token(i, RIGHT, DRAFTS[stream.n_right][:n_draft_max])
         plain += cost_of(table, n_slots) * n_taken / n_slots
     return (now - all_prompts_us) / (plain - all_prompts_us)
 
@@ -119,6 +130,22 @@ def test_drafting_never_loses_more_than_it_may(machine, text, n_slots):
 )
 def test_drafting_wins_where_drafts_are_right(text, n_slots, most):
     assert simulate("gpu", text, n_slots) < most
+
+
+def test_drafting_begins_soon():
+    """The first request after the start, which copies its prompt."""
+    assert simulate("gpu", "copied", 1, n_tokens=384) < 0.35
+    assert simulate("tiles", "copied", 1, n_tokens=256) < 0.5
+
+
+def test_a_cpu_computes_rows_that_nobody_needs_if_that_takes_less_time():
+    assert simulate("tiles", "copied", 1, n_draft_max=50) < 0.4
+
+
+def test_a_draft_is_no_longer_than_the_ledger_can_pay_for():
+    """Long drafts of which every fifth is wrong from its first token on."""
+    assert simulate("tiles", "alternating", 1) < 0.75
+    assert simulate("cpu", "alternating", 1, n_short=150) < 0.9
 
 
 @pytest.mark.parametrize("machine", list(MACHINES))

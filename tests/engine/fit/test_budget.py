@@ -208,7 +208,7 @@ def test_a_smaller_share_makes_a_new_choice(daemon, tmp_path):
     first = fleet.plan(layer=0.3, share=0.5)
     assert first.kept is not None
     again = fleet.plan(layer=0.3, share=0.5, kept=first.kept)
-    smaller = fleet.plan(layer=0.3, share=0.45, kept=first.kept)
+    smaller = fleet.plan(layer=0.3, share=0.47, kept=first.kept)
     assert again.settings == first.settings
     assert 4096 <= smaller.settings.n_ctx < first.settings.n_ctx
     assert fleet.plan(layer=0.3, share=0.5, kept=smaller.kept).settings == first.settings

@@ -20,8 +20,8 @@ cdef enum:
     FOLLOW_PIECES = 4
     # A decode of a draft model that took this many times as long as usual had another reason. Chosen.
     DRAFT_OUTLIER = 4
-    # What the first trial of a draft model may cost: changes of the shape, or tokens without drafts if that is more.
-    # Chosen: 0.2 % of 10,000 tokens.
+    # What drafts from text may cost at first, in tokens without drafts, and what the first trial of a draft model may
+    # cost: changes of the shape, or such tokens if that is more. Chosen: 0.2 % of 10,000 tokens.
     LOAN_SWITCHES = 8
     LOAN_TOKENS = 20
     # A trial of a draft model: how many slots it reads, how many tokens it drafts for each at once, how many tokens are
@@ -69,17 +69,18 @@ cdef extern from *:
     /* How fast clocks forget, with each token: a window of about 96. Chosen. */
     #define CLOCK_DECAY 0.9896
     /* Steps that clocks begin with, all with wrong drafts. Chosen. */
-    #define CLOCK_PRIOR 4.0
+    #define CLOCK_PRIOR 2.0
     /* The same for what a new request begins with: a window of about 2,000 tokens of all requests, and steps with wrong
      * drafts that it begins with. Chosen. */
     #define HABIT_DECAY 0.9995
-    #define HABIT_PRIOR 4.0
+    #define HABIT_PRIOR 2.0
     /* How fast the shares of runs are forgotten, with each token of that class: in a request and in all; the weight of a
-     * guess against them, and the guess. Chosen. */
+     * guess against them. Tokens of a draft that are right with a smaller probability than LIKELY_MIN do not count.
+     * Chosen. */
     #define RUN_DECAY 0.97
     #define HABIT_RUN_DECAY 0.99
     #define RUN_PRIOR 2.0
-    #define RUN_GUESS 0.5
+    #define LIKELY_MIN 0.01
     /* A draft model: how many of its tokens are right before any was judged. ACCEPTANCE: how many judged tokens of a slot
      * the share of all slots counts for, and how fast they are forgotten, with each token of the slot: a window of about
      * 1,000. JUDGED: the same for all slots against the guess, with each token that is judged: a window of about 100.
@@ -111,7 +112,7 @@ cdef extern from *:
     const double RUN_DECAY
     const double HABIT_RUN_DECAY
     const double RUN_PRIOR
-    const double RUN_GUESS
+    const double LIKELY_MIN
     const double ACCEPTANCE_GUESS
     const double ACCEPTANCE_PRIOR
     const double ACCEPTANCE_DECAY

@@ -124,6 +124,10 @@ cdef enum:
     REUSE_WORK_MAX = 1 << 24
     # Most entries: each is compared with every new prompt. Chosen.
     CACHE_ENTRIES_MAX = 1024
+    # Which idle slot gives up its prefix: among those with fewer tokens, the age alone decides. A neighbour of busy slots
+    # comes before a slot that is worth up to this many times less. Chosen.
+    VALUED_TOKENS_MIN = 256
+    NEIGHBOUR_LOSS = 4
 
 # --- checkpoints (prefix/checkpointing.pyx) ---------------------------------------------------------------------------
 

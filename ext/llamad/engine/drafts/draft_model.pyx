@@ -201,7 +201,7 @@ cdef int32_t _likeliest(ModelDrafts *model, int32_t i_batch, float p_min) noexce
     cdef int32_t i, n
     if row == NULL:
         return -1
-    n = topk_select(row, model.n_vocab, min(<int32_t>TOP, model.n_vocab), model.top, model.maxima, 0)
+    n = topk_select(row, model.n_vocab, min(<int32_t>TOP, model.n_vocab), model.top, model.maxima, 0, 0)
     if n <= 0:
         return _largest(row, model.n_vocab) if p_min <= <float>1 / TOP else -1  # many are equally likely
     for i in range(n):

@@ -5,7 +5,7 @@ from libc.string cimport memset
 
 from llamad.base.system cimport load_int
 from llamad.engine.drafts.acceptance cimport Acceptance
-from llamad.engine.drafts.widths cimport WIDTHS, Clocks, clocks_expect, clocks_tokens, widths_init
+from llamad.engine.drafts.widths cimport Clocks, clocks_average, clocks_expect, widths_init
 from llamad.engine.kv.slots cimport SLOT_DECODING, Slot
 
 
@@ -45,9 +45,7 @@ cdef int drafts_can_verify(const Slot *slot) noexcept nogil:
 
 cdef void drafts_expect(const Drafts *drafts, const Slot *slot, int32_t has_device, double *tokens) noexcept nogil:
     """Add how many tokens steps of each width are expected to give the slot, with drafts from text."""
-    cdef int32_t k
-    if not has_device:
+    if has_device:
+        clocks_average(&drafts.clocks[slot.id], &drafts.habit, tokens)
+    else:
         clocks_expect(&drafts.clocks[slot.id], &drafts.habit, slot.n_guessed, tokens)
-        return
-    for k in range(WIDTHS):
-        tokens[k] += clocks_tokens(&drafts.clocks[slot.id], k)

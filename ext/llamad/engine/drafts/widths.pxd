@@ -38,6 +38,7 @@ ctypedef struct Widths:
     double rows_guess        # what twice the rows cost more, as long as nothing is known
     double switch_us         # what a change of the shape costs
     double credit_us         # what drafting may cost beyond what it has won
+    int32_t has_loan         # the credit has what drafting may cost at first
     int32_t width            # index of the current width
     int32_t is_try           # the last step had drafts only because a request has to try one
     int32_t n_rows           # rows of the last step
@@ -57,6 +58,7 @@ cdef double widths_token_us(const Widths *widths, const double *tokens, int32_t 
                             double draft_us) noexcept nogil
 cdef int32_t widths_choose(Widths *widths, const double *tokens, int32_t n_slots, int32_t n_plain,
                            int32_t n_width_max, double draft_us, int32_t is_paid) noexcept nogil
+cdef int32_t widths_cheapest(const Widths *widths, int32_t n_plain, int32_t width, int32_t width_min) noexcept nogil
 cdef void widths_try(Widths *widths) noexcept nogil
 cdef double widths_plain_us(const Widths *widths, int32_t n_plain) noexcept nogil
 cdef void clocks_clear(Clocks *clocks, const Habit *habit) noexcept nogil
@@ -64,4 +66,4 @@ cdef void clocks_token(Clocks *clocks, Habit *habit, int32_t token) noexcept nog
 cdef void clocks_draft(Clocks *clocks, const int32_t *draft, int32_t n) noexcept nogil
 cdef double clocks_first_right(const Clocks *clocks) noexcept nogil
 cdef void clocks_expect(const Clocks *clocks, const Habit *habit, int32_t n_draft, double *tokens) noexcept nogil
-cdef double clocks_tokens(const Clocks *clocks, int32_t width) noexcept nogil
+cdef void clocks_average(const Clocks *clocks, const Habit *habit, double *tokens) noexcept nogil

@@ -8,8 +8,8 @@ from libc.string cimport memcpy, memset
 
 from llamad.engine.costs.drafts cimport (
     CLOCK_DECAY, CLOCK_PRIOR, COST_LEARN_RATE, COST_OUTLIER, CREDIT_STEPS_MAX, CREDIT_SWITCHES_MAX,
-    GAIN_MIN, HABIT_DECAY, HABIT_PRIOR, HABIT_RUN_DECAY, HORIZON_TOKENS, LOSS_PART,
-    ROWS_COST_GUESS_CPU, ROWS_COST_GUESS_GPU, RUN_DECAY, RUN_GUESS, RUN_PRIOR, SETTLING_STEPS_GPU, STEP_OUTLIER,
+    GAIN_MIN, HABIT_DECAY, HABIT_PRIOR, HABIT_RUN_DECAY, HORIZON_TOKENS, LIKELY_MIN, LOAN_TOKENS, LOSS_PART,
+    ROWS_COST_GUESS_CPU, ROWS_COST_GUESS_GPU, RUN_DECAY, RUN_PRIOR, SETTLING_STEPS_GPU, STEP_OUTLIER,
     SWITCH_LEARN_RATE, SWITCH_US_CPU, SWITCH_US_GPU,
 )
 
@@ -68,6 +68,9 @@ cdef void _account(Widths *widths, double step_us, int32_t n_slots, int32_t n_to
     cdef double plain_us = _cost(widths, widths.n_plain), gain_us
     if plain_us <= 0:
         return
+    if not widths.has_loan:
+        widths.has_loan = 1
+        widths.credit_us += LOAN_TOKENS * plain_us / n_slots
     if widths.n_rows == widths.n_plain:
         _charge(widths, widths.credit_us + LOSS_PART * plain_us)
     else:
@@ -132,12 +135,12 @@ cdef void widths_planned(Widths *widths, int64_t now, int32_t n_plain, int32_t w
 
 cdef int32_t _steps_us(const Widths *widths, int32_t n_plain, int32_t n_width_max, double draft_us,
                        double *steps_us) noexcept nogil:
-    """Compute what a step of each width takes, with its draft. Return how many are known. More rows never take less,
-    whatever was measured."""
+    """Compute what a step of each width takes, with its draft. Return how many are known. On a GPU more rows never take
+    less, whatever was measured; on a CPU 64 rows can take less than 32 (FLASH_TILE)."""
     cdef double cost = 0
     cdef int32_t i
     for i in range(WIDTHS):
-        cost = max(cost, _cost(widths, n_plain << i))
+        cost = max(cost if widths.n_settling else 0.0, _cost(widths, n_plain << i))
         if 1 << i > n_width_max or cost <= 0:
             return i
         steps_us[i] = cost + draft_us * ((1 << i) - 1)
@@ -183,6 +186,9 @@ cdef int32_t widths_choose(Widths *widths, const double *tokens, int32_t n_slots
     cdef double rate, best_rate = 0, now_rate, saved_us
     cdef double steps_us[WIDTHS]
     cdef int32_t i, best = 0, n_known = _steps_us(widths, n_plain, n_width_max, draft_us, steps_us)
+    # A step whose draft is wrong takes the time of one token. The ledger must have the rest.
+    while not is_paid and n_known > 1 and steps_us[n_known - 1] - steps_us[0] > widths.credit_us:
+        n_known -= 1
     for i in range(n_known):
         rate = tokens[i] / steps_us[i]
         if i and tokens[i] < GAIN_MIN * tokens[0]:
@@ -190,8 +196,10 @@ cdef int32_t widths_choose(Widths *widths, const double *tokens, int32_t n_slots
         if rate > best_rate:
             best_rate = rate
             best = i
-    while widths.width and 1 << widths.width > n_width_max:
+    while widths.width and (1 << widths.width > n_width_max or 0 < n_known <= widths.width):
         widths.width -= 1
+        if widths.width == 0 and not is_paid:
+            widths.credit_us -= widths.switch_us
     # The first steps of a width are those of the change, which was paid for before.
     if widths.width and not is_paid and widths.credit_us < widths.switch_us and widths.n_same >= widths.n_settling:
         widths.credit_us -= widths.switch_us
@@ -211,6 +219,17 @@ cdef int32_t widths_choose(Widths *widths, const double *tokens, int32_t n_slots
             widths.credit_us -= widths.switch_us
         widths.width = best
     return 1 << widths.width
+
+
+cdef int32_t widths_cheapest(const Widths *widths, int32_t n_plain, int32_t width, int32_t width_min) noexcept nogil:
+    """Return width_min, which is enough for a draft, or the chosen width if that takes less time or was not measured
+    yet."""
+    cdef int32_t n_rows = n_plain * width
+    if width <= width_min or n_rows > WIDTH_ROWS_MAX:
+        return min(width, width_min)
+    if widths.cost_us[n_rows] == 0 or widths.cost_us[n_rows] < _cost(widths, n_plain * width_min):
+        return width
+    return width_min
 
 
 cdef void widths_try(Widths *widths) noexcept nogil:
@@ -247,25 +266,56 @@ cdef void _add_run(RunShares *shares, int32_t run, int32_t is_right, double deca
     shares.n_right[i] = shares.n_right[i] * decay + is_right
 
 
-cdef double _run_share(const Clocks *clocks, const Habit *habit, int32_t run) noexcept nogil:
-    """Return how often a drafted token is right after a run of so many, in this text, or in recent ones as long as this
-    one has not shown it."""
-    cdef int32_t i = _run_class(run)
-    cdef double share = (habit.runs.n_right[i] + RUN_PRIOR * RUN_GUESS) / (habit.runs.n[i] + RUN_PRIOR)
-    return (clocks.runs.n_right[i] + RUN_PRIOR * share) / (clocks.runs.n[i] + RUN_PRIOR)
+cdef void _run_shares(const Clocks *clocks, const Habit *habit, double *shares) noexcept nogil:
+    """Compute how often a drafted token is right after a run of each class, in this text, or in recent ones as long as
+    this one has not shown it. What neither has shown is guessed by Laplace's rule: after n right tokens, the next one is
+    right in n + 1 of n + 2 cases."""
+    cdef double share
+    cdef int32_t i, n
+    for i in range(RUNS):
+        n = (1 << i) // 2
+        share = (habit.runs.n_right[i] + RUN_PRIOR * (n + 1) / (n + 2)) / (habit.runs.n[i] + RUN_PRIOR)
+        shares[i] = (clocks.runs.n_right[i] + RUN_PRIOR * share) / (clocks.runs.n[i] + RUN_PRIOR)
+
+
+cdef void _run_tokens(const Clocks *clocks, const Habit *habit, int32_t n_draft, double *n_right) noexcept nogil:
+    """Compute how many of the first 0, 1, 2, ..., n_draft tokens of a draft will be right."""
+    cdef double shares[RUNS]
+    cdef double is_right = 1
+    cdef int32_t k
+    _run_shares(clocks, habit, shares)
+    n_right[0] = 0
+    for k in range(n_draft):
+        is_right *= shares[_run_class(clocks.run + k)] if is_right > LIKELY_MIN else 0
+        n_right[k + 1] = n_right[k] + is_right
 
 
 cdef void clocks_expect(const Clocks *clocks, const Habit *habit, int32_t n_draft, double *tokens) noexcept nogil:
     """Add how many tokens a step of each width would give now, with a draft of n_draft tokens. Where a change of the
     width costs nothing this is better than what steps gave on average: a text that is copied has long runs."""
-    cdef double is_right = 1, n = 1
-    cdef int32_t i, k = 0
+    cdef double n_right[WIDTH_MAX]
+    cdef int32_t i
+    n_draft = min(n_draft, <int32_t>WIDTH_MAX - 1)
+    _run_tokens(clocks, habit, n_draft, n_right)
     for i in range(WIDTHS):
-        while k < min(n_draft, (1 << i) - 1):
-            is_right *= _run_share(clocks, habit, clocks.run + k)
-            n += is_right
-            k += 1
-        tokens[i] += n
+        tokens[i] += 1 + n_right[min(n_draft, (1 << i) - 1)]
+
+
+cdef void clocks_average(const Clocks *clocks, const Habit *habit, double *tokens) noexcept nogil:
+    """Add how many tokens a step of each width would have given recently. A step that is still right counts as soon as
+    that raises the number, with what is expected of the rest of its draft: a long draft is not doubted until its end."""
+    cdef double n_right[WIDTH_MAX]
+    cdef double average, n
+    cdef int32_t i, n_left = 0
+    for i in range(1, WIDTHS):
+        n_left = max(n_left, clocks.n_drafts[i] - clocks.n_right[i])
+    _run_tokens(clocks, habit, n_left, n_right)
+    tokens[0] += 1
+    for i in range(1, WIDTHS):
+        n_left = max(0, clocks.n_drafts[i] - clocks.n_right[i])
+        n = clocks.n_right[i] + n_right[n_left]
+        average = clocks.tokens[i] / clocks.steps[i]
+        tokens[i] += max(average, (clocks.tokens[i] + n) / (clocks.steps[i] + 1))
 
 
 cdef void clocks_token(Clocks *clocks, Habit *habit, int32_t token) noexcept nogil:
@@ -307,12 +357,3 @@ cdef void clocks_draft(Clocks *clocks, const int32_t *draft, int32_t n) noexcept
 cdef double clocks_first_right(const Clocks *clocks) noexcept nogil:
     """Return the share of drafts whose first token was right."""
     return (clocks.n_first_right + 1) / (clocks.n_first + 2)
-
-
-cdef double clocks_tokens(const Clocks *clocks, int32_t width) noexcept nogil:
-    """Return how many tokens a step of this width would have given recently. A step that is still right counts as soon
-    as that raises the number: a long draft is not doubted until its end."""
-    if width == 0:
-        return 1.0
-    return max(clocks.tokens[width] / clocks.steps[width],
-               (clocks.tokens[width] + clocks.n_right[width]) / (clocks.steps[width] + 1))

@@ -25,6 +25,7 @@ ctypedef struct Row:
     int32_t n
     int32_t n_undo
     int32_t has_maxima       # the scratch memory has the maxima of the current logits
+    int32_t k                # of row_top_k()
     Scratch m
 
 cdef size_t scratch_bytes(int32_t n_vocab) noexcept nogil
@@ -33,7 +34,8 @@ cdef void row_open(Row *row, float *logits, int32_t n, void *scratch, int32_t ha
 cdef void row_set(Row *row, int32_t token, float logit) noexcept nogil
 cdef void row_close(Row *row) noexcept nogil
 cdef void row_list(Row *row, Candidates *c) noexcept nogil
-cdef int row_top_k(Row *row, int32_t k, Candidates *c) noexcept nogil
+cdef int row_top_k(Row *row, int32_t k, Candidates *c, int leaves_open) noexcept nogil
+cdef int32_t row_resolve(const Row *row, Candidates *c, int32_t open) noexcept nogil
 cdef int row_top_p(Row *row, const llamad_sampling *s, Candidates *c) noexcept nogil
 cdef int row_min_p(Row *row, const llamad_sampling *s, Candidates *c) noexcept nogil
 cdef int row_top_n_sigma(Row *row, const llamad_sampling *s, Candidates *c) noexcept nogil

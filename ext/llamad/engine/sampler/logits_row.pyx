@@ -16,7 +16,7 @@ from llamad.engine.sampler.exact_math cimport exps, sum_in_order, sum_of_squares
 from llamad.engine.sampler.random cimport Random, random_double
 from llamad.base.function_table cimport llamad_candidate, llamad_sampling
 from llamad.engine.costs.sampler cimport TOPK_COLLECT_MAX, TOPK_MAX, UNDO_MAX
-from llamad.engine.sampler.topk cimport topk_collect, topk_maxima, topk_n_maxima, topk_select
+from llamad.engine.sampler.topk cimport topk_collect, topk_maxima, topk_n_maxima, topk_resolve, topk_select
 
 
 # --- the scratch and the row ----------------------------------------------------------------------------------
@@ -123,19 +123,28 @@ cdef int _is_usual(float largest) noexcept nogil:
 
 # --- cuts -----------------------------------------------------------------------------------------------------
 
-cdef int row_top_k(Row *row, int32_t k, Candidates *c) noexcept nogil:
+cdef int row_top_k(Row *row, int32_t k, Candidates *c, int leaves_open) noexcept nogil:
+    """Cut the row to the k largest, and return 1; 0 if the row must become a list first. With leaves_open, the ids of
+    equal logits are left open: row_resolve() finds that of a drawn one. Until then, samplers may look only at logits, and
+    must leave the scratch memory of rows alone."""
     cdef int32_t n
     k = min(k, row.n)
     if k > TOPK_MAX:
         return 0
-    n = topk_select(row.logits, row.n, k, c.data, row.m.maxima, row.has_maxima)
+    n = topk_select(row.logits, row.n, k, c.data, row.m.maxima, row.has_maxima, leaves_open)
     row.has_maxima = 1
+    row.k = k
     if n <= 0:
         return 0
     c.n = n
     c.n_full = k
     c.is_sorted = 1
     return 1
+
+
+cdef int32_t row_resolve(const Row *row, Candidates *c, int32_t open) noexcept nogil:
+    """Return the token of a drawn candidate whose id row_top_k() left open."""
+    return topk_resolve(row.logits, row.n, row.k, row.m.maxima, c.spare, open)
 
 
 cdef int row_min_p(Row *row, const llamad_sampling *s, Candidates *c) noexcept nogil:
@@ -250,7 +259,7 @@ cdef int row_top_p(Row *row, const llamad_sampling *s, Candidates *c) noexcept n
         return 0
     exps(row.logits, row.n, largest, row.m.exps)
     total = sum_in_order(row.m.exps, row.n)
-    n = topk_select(row.logits, row.n, TOP_P_FIRST, c.data, row.m.maxima, 1)
+    n = topk_select(row.logits, row.n, TOP_P_FIRST, c.data, row.m.maxima, 1, 0)
     if n > 0:
         kept = _reach(row, s, total, c.data, 0, n, &running)
     if kept == 0:

@@ -83,7 +83,7 @@ cdef void probs_before(Probs *probs, const float *row, int32_t n_vocab, void *sc
     cdef int32_t i, n
     if probs.n_top == 0 or probs.is_post:
         return
-    n = topk_select(row, n_vocab, min(probs.n_top, n_vocab), top, <float *>(top + TOPK_COLLECT_MAX), 0)
+    n = topk_select(row, n_vocab, min(probs.n_top, n_vocab), top, <float *>(top + TOPK_COLLECT_MAX), 0, 0)
     if n < min(probs.n_top, n_vocab):  # equal logits (their order does not matter here), or too few above -inf
         n = _select(row, n_vocab, min(probs.n_top, n_vocab), top)
     probs.log_sum = probs_log_sum(row, n_vocab, top[0].logit) if n > 0 and top[0].logit > -INFINITY else 0

@@ -37,6 +37,8 @@ ctypedef struct Sampler:
     Random *xtc              # one for each xtc in the chain, then their saved copies
     int32_t n_xtc
 
+    int32_t leaves_open      # equal logits may be left open until one is drawn (row_top_k())
+    int32_t keeps_candidates  # sampler_candidates() may be called after the next token
     int32_t has_maxima       # the scratch memory has the maxima of the next row (logits_row.pxd)
 
     # The last token; the pointers lead into its scratch memory.

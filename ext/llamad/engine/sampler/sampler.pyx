@@ -22,9 +22,10 @@ from llamad.engine.sampler.penalties cimport (
 )
 from llamad.engine.sampler.random cimport Random, random_float, random_seed, random_skip
 from llamad.engine.sampler.logits_row cimport (
-    Row, row_close, row_divide, row_draw, row_largest, row_list, row_min_p, row_open, row_set, row_top_k,
+    Row, row_close, row_divide, row_draw, row_largest, row_list, row_min_p, row_open, row_resolve, row_set, row_top_k,
     row_top_n_sigma, row_top_p, scratch_bytes,
 )
+from llamad.engine.sampler.topk cimport TOPK_OPEN
 from llamad.base.function_table cimport (
     LLAMAD_SAMPLER_ADAPTIVE_P, LLAMAD_SAMPLER_DRY, LLAMAD_SAMPLER_INFILL, LLAMAD_SAMPLER_MIN_P,
     LLAMAD_SAMPLER_PENALTIES, LLAMAD_SAMPLER_TEMPERATURE, LLAMAD_SAMPLER_TFS_Z, LLAMAD_SAMPLER_TOP_K,
@@ -62,6 +63,12 @@ cdef int _is_neutral(const llamad_sampling *s, unsigned char kind) noexcept nogi
     if kind == LLAMAD_SAMPLER_INFILL:
         return 0
     return s.temperature == 1 and s.dynatemp_range <= 0
+
+
+cdef int _looks_at_ids(unsigned char kind) noexcept nogil:
+    """Return whether the sampler looks at the ids of candidates, or changes the row's scratch memory."""
+    return (kind == LLAMAD_SAMPLER_PENALTIES or kind == LLAMAD_SAMPLER_DRY or kind == LLAMAD_SAMPLER_INFILL
+            or kind == LLAMAD_SAMPLER_TYPICAL)
 
 
 cdef int _has(const llamad_sampling *s, unsigned char kind) noexcept nogil:
@@ -124,10 +131,11 @@ cdef Sampler *sampler_open(const llamad_table *table, const void *vocab, int32_t
                            const int32_t *breakers, int32_t n_breakers) noexcept nogil:
     """Return a sampler without history, or NULL. `breakers` is DRY's table of n_breakers numbers (dry_breakers.pyx)."""
     cdef Sampler *sampler = _open(table, n_vocab, sampling)
-    cdef int32_t i
+    cdef int32_t i, is_cut = 0
     if sampler == NULL:
         return NULL
     sampler.vocab = vocab
+    sampler.leaves_open = 1
     if sampling.mirostat:  # it has no other samplers, except for a plain temperature
         mirostat_open(&sampler.mirostat, sampling)
         sampler.sampling.dynatemp_range = 0
@@ -141,6 +149,11 @@ cdef Sampler *sampler_open(const llamad_table *table, const void *vocab, int32_t
             sampler.steps[sampler.n_steps] = sampling.samplers[i]
             sampler.n_steps += 1
             sampler.n_xtc += sampling.samplers[i] == LLAMAD_SAMPLER_XTC
+            is_cut = is_cut or sampling.samplers[i] == LLAMAD_SAMPLER_TOP_K
+            if is_cut and _looks_at_ids(sampling.samplers[i]):
+                sampler.leaves_open = 0
+    if sampler.adaptive.is_on or sampler.mirostat.version:
+        sampler.leaves_open = 0
     if _open_state(sampler, bias, n_bias, breakers, n_breakers) < 0:
         sampler_close(sampler)
         return NULL
@@ -236,7 +249,7 @@ cdef int _step_on_row(Sampler *sampler, unsigned char kind, Row *row, Candidates
     if exact:
         return -1
     if kind == LLAMAD_SAMPLER_TOP_K:
-        return 1 if row_top_k(row, s.top_k, c) else -1
+        return 1 if row_top_k(row, s.top_k, c, sampler.leaves_open and not sampler.keeps_candidates) else -1
     if kind == LLAMAD_SAMPLER_TOP_P:
         return 1 if row_top_p(row, s, c) else -1
     if kind == LLAMAD_SAMPLER_MIN_P:
@@ -298,7 +311,9 @@ cdef int32_t _draw(Sampler *sampler, Row *row, Candidates *c, int on_row) noexce
         row_list(row, c)
     sampler.sampled_from = FROM_LIST
     token = candidates_draw(c, &sampler.random)
-    return AGAIN if c.redo else token
+    if c.redo:
+        return AGAIN
+    return row_resolve(row, c, token) if token <= TOPK_OPEN else token
 
 
 cdef int32_t _sample(Sampler *sampler, Row *row, Candidates *c, int has_dry, int exact) noexcept nogil:
@@ -373,7 +388,8 @@ cdef int32_t sampler_sample(Sampler *sampler, float *logits, void *scratch) noex
 
 cdef void sampler_candidates(Sampler *sampler, llamad_candidate **data, int32_t *n) noexcept nogil:
     """Return the candidates of the last draw with their final probabilities, largest first. Those without any
-    probability may be missing. Call before the scratch memory is used again."""
+    probability may be missing. keeps_candidates must be set before the draw, and this must be called before the scratch
+    memory is used again."""
     cdef Candidates *c = &sampler.candidates
     cdef int32_t i
     if sampler.sampled_from == FROM_ROW:

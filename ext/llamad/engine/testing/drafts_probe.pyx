@@ -1,6 +1,6 @@
 # Owns: drafters for tests and benchmarks. The engine does not use it.
 from libc.stdint cimport int32_t, uint64_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport calloc, free, malloc
 
 from llamad.engine.drafts.draft_rules cimport Drafted, DraftRules
 from llamad.engine.drafts.earlier_answers cimport Answers, answers_add, answers_draft, answers_free, answers_init
@@ -16,8 +16,8 @@ from llamad.engine.drafts.model_account cimport (
 from llamad.engine.drafts.ngram_draft cimport NgramTables, ngrams_draft
 from llamad.engine.drafts.ngram_table cimport NgramTable, table_free, table_init, table_learn, table_take, table_release
 from llamad.engine.drafts.widths cimport (
-    WIDTH_MAX, WIDTHS, Clocks, Habit, Widths, clocks_clear, clocks_draft, clocks_expect, clocks_token, clocks_tokens,
-    widths_choose, widths_init, widths_learn, widths_planned, widths_try,
+    WIDTHS, Clocks, Habit, Widths, clocks_average, clocks_clear, clocks_draft, clocks_expect, clocks_token,
+    widths_cheapest, widths_choose, widths_init, widths_learn, widths_planned, widths_try,
 )
 
 LIMITS = {
@@ -230,13 +230,15 @@ cdef class WidthsProbe:
     """The choice of widths for n_slots, driven by hand: a clock of microseconds, and tokens with their drafts."""
     cdef Widths widths
     cdef Clocks *clocks
+    cdef int32_t *n_guessed
     cdef Habit habit
     cdef int32_t n_slots
     cdef bint has_device
 
     def __cinit__(self, n_slots: int, has_device: bool) -> None:
         self.clocks = <Clocks *>malloc(<size_t>n_slots * sizeof(Clocks))
-        if self.clocks == NULL:
+        self.n_guessed = <int32_t *>calloc(<size_t>n_slots, sizeof(int32_t))
+        if self.clocks == NULL or self.n_guessed == NULL:
             raise MemoryError()
         self.n_slots = n_slots
         self.has_device = has_device
@@ -246,6 +248,7 @@ cdef class WidthsProbe:
 
     def __dealloc__(self) -> None:
         free(self.clocks)
+        free(self.n_guessed)
 
     def begin(self, slot: int) -> None:
         """Begin with another request."""
@@ -255,6 +258,7 @@ cdef class WidthsProbe:
         """Judge by a sampled token, and begin with the draft after it."""
         clocks_token(&self.clocks[slot], &self.habit, token)
         clocks_draft(&self.clocks[slot], _first(draft), <int32_t>draft.shape[0])
+        self.n_guessed[<int32_t>slot] = <int32_t>draft.shape[0]
 
     def learn(self, now_us: int, n_tokens: int) -> None:
         widths_learn(&self.widths, now_us, self.n_slots, n_tokens, 0, 0)
@@ -267,16 +271,18 @@ cdef class WidthsProbe:
         """Choose the next step's width; the step begins. tries: it has a draft in any case. is_mixed: there are prompts
         in it."""
         cdef double tokens[WIDTHS]
-        cdef int32_t width, k
+        cdef int32_t width, k, n_longest = 0
         for k in range(WIDTHS):
             tokens[k] = 0
         for i in range(self.n_slots):
+            n_longest = max(n_longest, self.n_guessed[<int32_t>i])
             if self.has_device:
-                for k in range(WIDTHS):
-                    tokens[k] += clocks_tokens(&self.clocks[i], k)
+                clocks_average(&self.clocks[i], &self.habit, tokens)
             else:
-                clocks_expect(&self.clocks[i], &self.habit, WIDTH_MAX, tokens)
+                clocks_expect(&self.clocks[i], &self.habit, self.n_guessed[i], tokens)
         width = widths_choose(&self.widths, tokens, self.n_slots, self.n_slots, n_width_max, 0, 0)
+        if not self.has_device:
+            width = widths_cheapest(&self.widths, self.n_slots, width, min(width, 1 + n_longest))
         if width == 1 and tries:
             widths_try(&self.widths)
             width = 2

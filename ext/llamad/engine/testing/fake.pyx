@@ -242,9 +242,13 @@ cdef class Fake:
         """Make every decode wait, or let them go on."""
         store_int(&self.model.is_blocked, is_blocked)
 
+    def block_removals(self, is_blocked: bool) -> None:
+        """Make every removal of tokens from a sequence wait, or let them go on."""
+        store_int(&self.model.is_keeping, is_blocked)
+
     @property
     def is_waiting(self) -> bool:
-        """Return whether a decode waits. Nothing else happens on the engine's thread meanwhile."""
+        """Return whether a decode or a removal waits. Nothing else happens on the engine's thread meanwhile."""
         return load_int(&self.model.is_waiting) != 0
 
     def take(self, token_us: int) -> None:

@@ -6,7 +6,9 @@ from libc.string cimport memchr, memcpy, memset
 from llamad.base.system cimport load_int, load_time, now_us, sleep_us, store_int
 from llamad.base.function_table cimport llamad_batch, llamad_rows
 from llamad.engine.scheduler.plan cimport PROMPT_OUTPUTS_MAX
-from llamad.engine.testing.fake_memory cimport memory_decode, memory_ends_with_row, memory_held, memory_pos_max
+from llamad.engine.testing.fake_memory cimport (
+    memory_decode, memory_ends_with_row, memory_held, memory_pos_max, memory_wait,
+)
 from llamad.engine.testing.fake_model cimport FAKE_IDLE_MAX, FAKE_ROW, FAKE_VOCAB, FakeModel, FakeSeq
 from llamad.engine.testing.fake_owners cimport FAKE_SEQS_MAX
 from llamad.engine.testing.fake_split cimport split_arrivals
@@ -123,10 +125,7 @@ cdef int32_t fake_decode(void *ctx, const llamad_batch *batch) noexcept nogil:
         model.idle_ns[model.n_idle % FAKE_IDLE_MAX] = now_ns() - model.t_rows_ns
         model.n_idle += 1
         model.t_rows_ns = 0
-    while load_int(&model.is_blocked):
-        store_int(&model.is_waiting, 1)
-        sleep_us(1000)
-    store_int(&model.is_waiting, 0)
+    memory_wait(model, &model.is_blocked)
     is_taken = _check_batch(model, batch)
     code = _begin(model, batch)
     if code or not is_taken:

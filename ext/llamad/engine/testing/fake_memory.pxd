@@ -11,6 +11,7 @@ cdef FakeCell **memory_order(FakeModel *model, int32_t seq) noexcept nogil
 cdef void memory_clear(FakeModel *model) noexcept nogil
 cdef int memory_is_bad(FakeModel *model, int32_t seq) noexcept nogil
 cdef int memory_decode(FakeModel *model) noexcept nogil
+cdef void memory_wait(FakeModel *model, const int32_t *is_blocked) noexcept nogil
 cdef int32_t fake_seq_rm(void *ctx, int32_t seq_id, int32_t p0, int32_t p1) noexcept nogil
 cdef int32_t fake_seq_add(void *ctx, int32_t seq_id, int32_t p0, int32_t p1, int32_t delta) noexcept nogil
 cdef int32_t fake_seq_div(void *ctx, int32_t seq_id, int32_t p0, int32_t p1, int32_t divisor) noexcept nogil

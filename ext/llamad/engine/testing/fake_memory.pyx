@@ -6,7 +6,7 @@ from libc.stdint cimport INT32_MAX, int32_t, uint64_t
 from libc.stdlib cimport free, malloc, qsort
 from libc.string cimport memset
 
-from llamad.base.system cimport load_int
+from llamad.base.system cimport load_int, sleep_us, store_int
 from llamad.engine.testing.fake_cells cimport (
     FakeCell, FakeCells, FakeStream, cells_add, cells_clear, cells_cp, cells_div, cells_find, cells_place, cells_prepare,
     cells_rm, cells_span, cells_stream,
@@ -134,10 +134,19 @@ cdef void _forget(FakeModel *model, int32_t seq, int32_t p0, int32_t p1) noexcep
     recurrent_learn(&model.recurrent, seq, seen)
 
 
+cdef void memory_wait(FakeModel *model, const int32_t *is_blocked) noexcept nogil:
+    """Wait while the test blocks this call."""
+    while load_int(is_blocked):
+        store_int(&model.is_waiting, 1)
+        sleep_us(1000)
+    store_int(&model.is_waiting, 0)
+
+
 cdef int32_t fake_seq_rm(void *ctx, int32_t seq_id, int32_t p0, int32_t p1) noexcept nogil:
     cdef FakeModel *model = <FakeModel *>ctx
     cdef FakeSeq *seq = &model.seqs[seq_id]
     cdef int is_cut
+    memory_wait(model, &model.is_keeping)
     if memory_is_bad(model, seq_id):
         return 0
     p0 = max(p0, 0)

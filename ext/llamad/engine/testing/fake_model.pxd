@@ -35,7 +35,8 @@ ctypedef struct FakeModel:
     int32_t n_tokens_last
     int32_t n_same             # decodes in a row with as many tokens
     int32_t is_blocked         # decode waits while set
-    int32_t is_waiting         # a decode waits
+    int32_t is_waiting         # a decode or a removal waits
+    int32_t is_keeping         # seq_rm waits while set
     int32_t fail_code          # the next decodes return this code
     int32_t n_failures         # how many of them
     int32_t fail_media         # the next decode of rows returns this code

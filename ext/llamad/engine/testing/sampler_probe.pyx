@@ -71,8 +71,10 @@ cdef class SamplerProbe:
         assert PyBytes_GET_SIZE(mark) == sizeof(SamplerMark)
         return sampler_return_to(self.sampler, <const SamplerMark *>PyBytes_AS_STRING(mark), n_tokens) == 0
 
-    def sample(self, float[::1] logits, arrived: bool = False) -> int:
-        """Sample without accepting. The logits are unchanged. `arrived` means that their maxima are known already."""
+    def sample(self, float[::1] logits, arrived: bool = False, keeps: bool = True) -> int:
+        """Sample without accepting. The logits are unchanged. `arrived` means that their maxima are known already.
+        candidates() needs `keeps`."""
+        self.sampler.keeps_candidates = keeps
         assert logits.shape[0] == self.sampler.n_vocab
         cdef int32_t token, is_over = 0, n = <int32_t>logits.shape[0]
         if arrived:

@@ -30,6 +30,7 @@ cdef enum Stage:
 
 cdef void _sample(Slot *slot, void *scratch) noexcept nogil:
     """Sample a token. Its probabilities are copied at once, because they are in this thread's scratch memory."""
+    slot.sampler.keeps_candidates = slot.probs.n_top and slot.probs.is_post
     slot.sampled = sampler_sample(slot.sampler, slot.logits, scratch)
     probs_after(&slot.probs, slot.sampler, slot.logits, slot.sampled)
 
