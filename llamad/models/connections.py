@@ -158,9 +158,9 @@ class Connections:
         settings, model, engine = self.settings, self.model, self.engine
         if not settings.wants_states or model is None or engine is None:
             return
-        if self.disk is not None:
-            self.disk.source.is_whole = ready.is_whole
         layout, refusal = states_layout(settings, ready)
+        if self.disk is not None:
+            self.disk.source.layout = layout
         if layout is None:
             log.warning("slots cannot be saved: %s", refusal)
         if self.states is None:

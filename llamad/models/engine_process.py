@@ -55,7 +55,9 @@ class EngineProcess:
     def __init__(self) -> None:
         # Its engine can map the blobs of this arena, which outlives it. Set by begin().
         self.arena: Arena | None = None
-        self.cache_memory: CacheMemory | None = None  # likewise, with the prompts of the model
+        self.cache_memory: CacheMemory | None = (
+            None  # with the prompts of the model; it outlives the engine, too
+        )
         self._socket, theirs = socket.socketpair()
         opened = [self._socket.detach(), theirs.detach()]
         try:
@@ -118,6 +120,16 @@ class EngineProcess:
         """Whether the process, which was never attached, has not ended."""
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether a signal (SIGSTOP) has stopped the process, and it has not been continued."""
+        if self._status is not None:
+            return False
+        try:
+            return os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
+        except ChildProcessError:  # it has ended
+            return False
+
     def abandon(self) -> None:
         """End a process that is not needed and was never attached."""
         os.kill(self.pid, signal.SIGKILL)
@@ -171,11 +183,18 @@ class EngineProcess:
         await loop.create_unix_connection(lambda: control, sock=self._socket)
         return ended
 
+    def end(self) -> None:
+        """End an engine that the daemon does not need any more."""
+        self._end("the daemon does not need it any more", logging.DEBUG)
+
     def kill(self, reason: str) -> None:
         """End the engine now; `reason` completes "the model's engine ended: ..."."""
+        self._end(reason, logging.ERROR)
+
+    def _end(self, reason: str, level: int) -> None:
         if not self._why and (self.ended is None or not self.ended.done()):
             self._why = reason
-            log.error("%sending the engine: %s", self.prefix, reason)
+            log.log(level, "%sending the engine: %s", self.prefix, reason)
             self._kill()
 
     def _kill(self) -> None:

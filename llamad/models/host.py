@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -18,10 +19,10 @@ from llamad.flags.settings import ModelSettings
 from llamad.models import stalls
 from llamad.models.connections import Connections
 from llamad.models.engine_process import END_SECONDS, EngineProcess
-from llamad.models.engine_watch import watch, watch_load
+from llamad.models.engine_watch import Activity, watch, watch_load
 from llamad.models.host_state import State
 from llamad.models.kept_vocab import KeptVocab
-from llamad.models.load_progress import LoadProgress
+from llamad.models.load_progress import LoadProgress, progress_of
 from llamad.models.model_download import ModelDownload
 from llamad.models.projector import make_reader
 from llamad.models.rpc_wait import reach
@@ -83,6 +84,8 @@ class Host(Connections):
         self.measured: Mapping[str, int] = {}
         self.is_memory = False  # the load failed because there was not enough memory
         self.failed: Callable[[], None] | None = None  # called when the engine is not started again
+        # Called when the engine cannot be started yet: files are downloaded first, or an RPC worker is awaited.
+        self.on_delayed: Callable[[], None] = lambda: None
         # Starts an engine's process, or has a spare one.
         self.take_process: Callable[[], EngineProcess] = EngineProcess
         # The first engine, if it was started already. It has begun to load, too, unless files are missing.
@@ -94,7 +97,7 @@ class Host(Connections):
         self._shown = -1  # the last progress of the load in percent; -1: none
         self._load_failed = ""  # the reason in the engine's LoadFailed message
         self._t_heard = 0.0  # time of the engine's last message
-        self._is_waiting = False  # the engine waits until it may open the weights
+        self._is_waiting = False  # the engine waits for this process
         self._inbox: asyncio.Queue[FromEngine] = asyncio.Queue()
         self._settled: asyncio.Future[None] | None = None
         self._supervising: asyncio.Task[None] | None = None
@@ -139,19 +142,12 @@ class Host(Connections):
     @property
     def progress(self) -> LoadProgress:
         """The progress of the load."""
-        if self._fetching is None and self.waits_for:
-            return LoadProgress("workers")
-        if self._fetching is None:
-            return LoadProgress("load", self._shown if self._shown >= 0 else None)
-        meter = self._fetching.meter
-        if meter is None or not meter.done:
-            return LoadProgress("download")
-        return LoadProgress("download", meter.percent, meter.done, meter.total or None, meter.seconds_left)
+        return progress_of(self._fetching, bool(self.waits_for), self._shown)
 
     def fail(self, error: str) -> None:
         """Note that the model cannot be served. The daemon keeps running and answers requests with this reason."""
         self.error = error
-        log.error("%s", error)
+        log.error("%s%s", self.prefix, error)
         self.is_waking = False
         self.fail_waiting()
         if self._is_draining:
@@ -169,7 +165,7 @@ class Host(Connections):
         if self._fetching is not None:
             self._fetching.cancel()
         if self._process is not None and is_loading:
-            self._end(self._process)
+            self._process.end()
 
     async def close(self) -> None:
         """End the engine, and return when it has ended. Requests in flight fail."""
@@ -246,6 +242,7 @@ class Host(Connections):
     async def _fetch(self) -> bool:
         """Download the model's files if they are remote. Return False if that failed."""
         if self._fetching is not None:
+            self.on_delayed()
             try:
                 self.settings = msgspec.structs.replace(await self._fetching.run(), **self._reloaded)
             except LoadError as error:
@@ -274,6 +271,7 @@ class Host(Connections):
             self.restarts.forgive()  # the engines ended because a worker is gone
             self.fail_waiting()  # nobody knows when it comes back
         self.waits_for = reason
+        self.on_delayed()
 
     async def _supervise(self, unloading: asyncio.Task[None] | None) -> None:
         if unloading is not None:
@@ -329,11 +327,10 @@ class Host(Connections):
         t_ready = None
         ended = await process.attach(self._on_message)
         starting = asyncio.ensure_future(self._start(process))
-        # llama.cpp waits for a silent worker for ever. Loads without workers have no limit, because a disk may be slow.
+        # llama.cpp waits for a silent worker for ever, but other engines may be silent while they read a slow disk.
         limit = max(stalls.STALL_SECONDS_MIN, self.settings.engine_stall_seconds)
-        watching = (
-            asyncio.ensure_future(watch_load(process, limit, self._heard)) if self.settings.rpc else None
-        )
+        activity = None if self.settings.rpc else Activity(process.pid)
+        watching = asyncio.ensure_future(watch_load(process, limit, self._heard, activity))
         try:
             both: list[asyncio.Future[Any]] = [starting, ended]
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
@@ -342,19 +339,17 @@ class Host(Connections):
                 t_ready = time.monotonic()
                 if self._supervising is asyncio.current_task():
                     self._serving(t_ready - t_start)
-                if watching is not None:
-                    watching.cancel()
+                watching.cancel()
                 watching = asyncio.ensure_future(watch(process, self.silence))
             reason = await ended
             if self._load_failed:
                 raise LoadError(self._load_failed)
         except BaseException:
-            self._end(process)
+            process.end()
             raise
         finally:
-            for task in (starting, watching):
-                if task is not None:
-                    task.cancel()
+            starting.cancel()
+            watching.cancel()
             self._process = None
             self._shown, self.need, self.measured = -1, {}, {}
             if self.state is State.READY and self._is_wanted:
@@ -363,11 +358,8 @@ class Host(Connections):
         return (time.monotonic() - t_ready if t_ready is not None else None), reason
 
     def _heard(self) -> float:
-        """Return the time of the engine's last message; one that waits until it may load is not silent."""
+        """Return the time of the engine's last message; one that waits for this process is not silent."""
         return time.monotonic() if self._is_waiting else self._t_heard
-
-    def _end(self, process: EngineProcess) -> None:
-        process.kill("the daemon does not need it any more")
 
     async def _start(self, process: EngineProcess) -> None:
         """Exchange messages with the engine until it serves."""
@@ -385,9 +377,10 @@ class Host(Connections):
                 await self._vocab.try_read(self.settings)  # while the engine opens the device and the weights
         if isinstance(message, LoadFailed):
             raise LoadError(message.reason)
-        await self._vocab.read(self.settings)
-        await self._describe(message)
-        await self._open_projector()
+        with self._waited_for():
+            await self._vocab.read(self.settings)
+            await self._describe(message)
+            await self._open_projector()
         control.send(Run(self._markers))
         while isinstance(ready := await self._inbox.get(), Progress | Planned):
             pass  # these messages may still arrive
@@ -403,12 +396,18 @@ class Host(Connections):
         """Return when the engine may open the weights. Raises LoadError."""
         self.need, self.capacity = planned.need, planned.capacity
         if self.on_planned is not None:
-            self._is_waiting = True
-            try:
+            with self._waited_for():
                 await self.on_planned(planned.need, planned.capacity)
-            finally:
-                self._is_waiting = False
-                self._t_heard = time.monotonic()
+
+    @contextmanager
+    def _waited_for(self) -> Iterator[None]:
+        """Note that the engine waits for this process."""
+        self._is_waiting = True
+        try:
+            yield
+        finally:
+            self._is_waiting = False
+            self._t_heard = time.monotonic()
 
     def share(self, n_threads: int = 0, n_threads_batch: int = 0, cache_ram_bytes: int = 0) -> None:
         """Set the part of the machine that the engine uses, if there is one; 0 changes nothing. Each new engine must be

@@ -66,10 +66,14 @@ def test_ends_that_are_explained_do_not_count():
 
 def test_ends_after_which_requests_went_on_do_not_count():
     restarts = Restarts()
+    assert restarts.delay(1.0) == 0.0
     for _ in range(200):
-        assert [restarts.delay(1.0) for _ in range(3)] == [0.0, 1.0, 2.0]  # the second and third at once
         restarts.went_on()
-    assert restarts.n_total == 600
+        # Engines that end again and again are never restarted without a pause.
+        assert [restarts.delay(1.0) for _ in range(4)] == [1.0, 1.0, 2.0, 4.0]
+    assert restarts.n_total == 801
+    assert restarts.delay(SOUND_SECONDS) == 0.0
+    assert restarts.delay(1.0) == 0.0
 
 
 def test_engines_that_end_before_a_request_goes_on_are_given_up():

@@ -1,9 +1,11 @@
 """The page of a server with many models: the choice of one, what is shown of them, loading and unloading by hand."""
 
 import json
+import threading
 
 import pytest
 from support.browser import axe
+from support.hub.server import Fault, HubServer
 from support.live_daemon import Live, until
 
 PRESET = """
@@ -176,3 +178,108 @@ def test_with_a_key(open_page, preset):
         browser.press("Enter")
         browser.find(page.button("Unload second"))
         browser.wait_for("document.querySelector('.models .problem').textContent.includes('/none.gguf')")
+
+
+REPO = "org/Tiny-GGUF"
+NAME = f"{REPO}:Q8_0"
+# What the browser says when the server ends before the page.
+ENDS = ("503 (Service Unavailable)", "ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED_ENCODING")
+
+
+@pytest.fixture
+def hub(tiny):
+    server = HubServer()
+    with open(tiny, "rb") as file:
+        server.repos[REPO] = {"README.md": b"", "Tiny-Q8_0.gguf": file.read()}
+    yield server
+    server.close()
+
+
+def start_with_hub(preset, hub, cache, *flags):
+    environ = {"LLAMA_CACHE": str(cache), "HF_HUB_CACHE": str(cache)}
+    environ |= {"HF_ENDPOINT": hub.url, "MODEL_ENDPOINT": hub.url}
+    return Live("--models-preset", str(preset), *flags, env=environ)
+
+
+def listed(*names):
+    """Return a condition: the dialog lists these models."""
+    shown = "[...document.querySelectorAll('.models .model-id')].map((one) => one.textContent).join('|')"
+    return f"{shown} === {json.dumps('|'.join(names))}"
+
+
+def test_a_model_is_downloaded_and_deleted(preset, hub, tmp_path, open_page):
+    hold = threading.Event()
+    hub.faults["/blobs/"] = [Fault(cut=1 << 20, hold=hold)]
+    with start_with_hub(preset, hub, tmp_path) as server:
+        page = open_page(server.client)
+        page.expected += ENDS
+        browser = page.browser
+        browser.click(page.button("Models"))
+        browser.wait_for(listed("broken", "first", "second"))
+        browser.type(".download input", NAME)
+        browser.press("Enter")
+        browser.wait_for(listed("broken", "first", NAME, "second"))
+        browser.wait_for("document.querySelector('.models .downloading')?.textContent.includes('%')")
+        assert browser.run("return document.querySelector('.download input').value") == ""
+        browser.find(page.button(f"Cancel {NAME}"))
+        assert not browser.run(
+            f"return [...document.querySelectorAll({json.dumps(page.button(f'Delete {NAME}'))})]"
+            ".some((one) => !one.hidden)"
+        )
+        hold.set()
+        browser.find(page.button(f"Load {NAME}"))
+        browser.wait_for(
+            f"document.querySelector({json.dumps(page.button(f'Delete {NAME}'))})?.hidden === false"
+        )
+        # A file of the operator's cannot be deleted from here.
+        assert browser.run(f"return document.querySelector({json.dumps(page.button('Delete first'))}).hidden")
+        browser.click(page.button(f"Load {NAME}"))
+        browser.find(page.button(f"Unload {NAME}"))
+        browser.click(page.button(f"Delete {NAME}"))
+        browser.wait_for("document.querySelectorAll('dialog').length === 2")
+        browser.click("dialog:last-of-type .button.danger")
+        browser.wait_for(listed("broken", "first", "second"))
+        until(lambda: not list(tmp_path.rglob("*.gguf")))
+
+
+def test_why_a_model_cannot_be_downloaded(preset, hub, tmp_path, open_page):
+    """What the hub does not have is refused at once; a download that fails says why later."""
+    with start_with_hub(preset, hub, tmp_path) as server:
+        page = open_page(server.client)
+        page.expected += ("400 (Bad Request)", *ENDS)
+        browser = page.browser
+        browser.click(page.button("Models"))
+        problem = "document.querySelector('dialog > .dialog-body > .problem').textContent"
+        browser.type(".download input", "org/unknown:Q8_0")
+        browser.press("Enter")
+        browser.wait_for(f"{problem}.includes('org/unknown')")
+        assert browser.run("return document.querySelector('.download input').value") == "org/unknown:Q8_0"
+        hub.always["/blobs/"] = Fault(garbled=True)
+        hub.always[f"/{REPO}/resolve"] = Fault(status=404)
+        browser.run("document.querySelector('.download input').value = arguments[0]", NAME)
+        browser.run("document.querySelector('.download').requestSubmit()")
+        browser.wait_for(f"{problem}.startsWith({json.dumps(NAME + ': ')})")
+        browser.wait_for(listed("broken", "first", "second"))
+
+
+def test_a_download_needs_the_key(preset, hub, tmp_path, open_page):
+    with start_with_hub(preset, hub, tmp_path, "--api-key", "secret") as server:
+        page = open_page(server.client)
+        page.expected += ("401 (Unauthorized)", *ENDS)
+        browser = page.browser
+        browser.click(page.button("Models"))
+        browser.wait_for(listed("broken", "first", "second"))
+        browser.type(".download input", NAME)
+        browser.press("Enter")
+        browser.type("dialog input[type=password]", "secret")
+        assert NAME not in statuses(server.client)
+        browser.press("Enter")
+        browser.find(page.button(f"Load {NAME}"))
+        browser.run("sessionStorage.clear(); localStorage.removeItem('llamad.key')")
+        browser.wait_for(
+            f"document.querySelector({json.dumps(page.button(f'Delete {NAME}'))})?.hidden === false"
+        )
+        browser.click(page.button(f"Delete {NAME}"))
+        browser.click("dialog:last-of-type .button.danger")
+        browser.wait_for("document.querySelector('dialog input[type=password]')")
+        assert NAME in statuses(server.client)

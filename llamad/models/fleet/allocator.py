@@ -62,18 +62,23 @@ class Allocator:
                 if not has_place or not self._start(model, room, now, can_evict=not is_held):
                     self._claim(model, room, now)
                     continue
-            # A model that is downloaded, or whose worker is not there, may plan for hours; others must not wait for it.
-            is_slow = model.state is State.PLANNING and now >= model.started_at + self._limits.wait_seconds
+            is_slow = model.state is State.PLANNING and self._is_slow(model, now)
             n_planning += model.state is State.PLANNING and not is_slow
             n_planned += not is_slow
+            if is_slow and model.is_delayed:
+                continue
             need = self._known_need(model)
             if need is None:
-                is_held = is_held or now < model.started_at + self._limits.wait_seconds
+                is_held = is_held or not is_slow
             elif is_held:
                 room.claim(need, self.is_late(model, now))
             else:
                 self._load(model, need, room, now)
         self._cancel_drains(room, now)
+
+    def _is_slow(self, model: Model, now: float) -> bool:
+        """Return whether others should not wait for the plan of a model."""
+        return model.is_delayed or now >= model.started_at + self._limits.wait_seconds
 
     # The two steps of a model on its way up.
 
@@ -95,10 +100,12 @@ class Allocator:
         """Let a planned model load if there is memory, and make room for it if not. A model that still plans makes room
         for what it needed the last time."""
         is_planned = model.state is State.WAITING
-        if is_planned and (reason := self._why_never(model, need)):
-            self._table.fail(model, reason, now)
+        if is_planned and (reason := self._why_never(model, need) or self._why_no_slot(model)):
             room.stops(model)
+            self._table.fail(model, reason, now)
             return
+        if model.is_delayed:
+            need = {**ONE_SLOT, **need}
         self._make_room(model, need, room, now)
         if is_planned and room.can_take(need):
             room.take(need)
@@ -144,7 +151,9 @@ class Allocator:
         if not missing:
             return
         can_drain = [
-            one for one in self._table.models.values() if one.state is State.LOADED and not one.is_pinned
+            one
+            for one in self._table.models.values()
+            if one.state is State.LOADED and not one.is_pinned and now >= self.stays_until(one, is_late=True)
         ]
         if chosen := choose([self._candidate(one, room, now) for one in can_drain], missing):
             for candidate in chosen:
@@ -164,7 +173,7 @@ class Allocator:
         return [
             self._candidate(model, room, now)
             for model in self._table.models.values()
-            if self.is_ready(model) and (is_late or model.is_victim or now >= self.stays_until(model))
+            if self.is_ready(model) and (model.is_victim or now >= self.stays_until(model, is_late))
         ]
 
     def is_ready(self, model: Model) -> bool:
@@ -175,9 +184,13 @@ class Allocator:
             return not model.is_wanted and not model.is_crashed
         return model.state is State.LOADED or model.is_victim
 
-    def stays_until(self, model: Model) -> float:
-        """Return the end of the minimum residence."""
-        return model.loaded_at + self._limits.residence_seconds if model.state is State.LOADED else 0.0
+    def stays_until(self, model: Model, is_late: bool) -> float:
+        """Return the end of the minimum residence, which is shorter if the waiter is late."""
+        limits = self._limits
+        if model.state is not State.LOADED or not limits.residence_seconds:
+            return 0.0
+        seconds = min(model.reload_seconds, limits.wait_seconds)
+        return model.loaded_at + (seconds if is_late else max(limits.residence_seconds, seconds))
 
     def _candidate(self, model: Model, room: Room, now: float) -> Candidate:
         idle_seconds = 0.0 if model.n_active else now - model.idle_since
@@ -207,7 +220,8 @@ class Allocator:
     # Needs that no eviction can meet.
 
     def _why_no_slot(self, model: Model) -> str:
-        pinned = [one.name for one in self._table.models.values() if _is_fixed(one) and one is not model]
+        fixed = [one for one in self._table.models.values() if _is_fixed(one) and one.has_slot]
+        pinned = [one.title for one in fixed if one is not model]
         if not self._limits.models_max or len(pinned) < self._limits.models_max:
             return ""
         return (

@@ -8,16 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 
 from llamad.flags.settings import ModelSettings
 from llamad.models.fleet.model_events import ModelEvents
+from llamad.models.hub.fetch import Fetch
 from llamad.models.model_download import ModelDownload
 from llamad.protocol.errors import LoadError
 
 log = logging.getLogger("llamad.download")
 
 PROGRESS_SECONDS = 0.2
+# How many questions to a hub may be open at a time. They have threads of their own, because a hub may be slow, and
+# loads must not wait for it.
+CHECKS_MAX = 4
 
 
 class Downloads:
@@ -26,6 +32,7 @@ class Downloads:
     def __init__(self, events: ModelEvents) -> None:
         self.ended: Callable[[], Awaitable[None]] | None = None
         self._events = events
+        self._checking = ThreadPoolExecutor(CHECKS_MAX, "llamad-hub")
         self._running: dict[str, tuple[ModelDownload, asyncio.Task[None]]] = {}
 
     def __contains__(self, name: str) -> bool:
@@ -33,6 +40,11 @@ class Downloads:
 
     def names(self) -> list[str]:
         return sorted(self._running)
+
+    async def check(self, settings: ModelSettings) -> None:
+        """Ask the hub whether it has a model. Raises HubError."""
+        check = Fetch(settings, os.environ).check
+        await asyncio.get_running_loop().run_in_executor(self._checking, check)
 
     def start(self, name: str, settings: ModelSettings) -> None:
         """Begin to download a model. What has arrived of an earlier try is used."""
@@ -83,3 +95,4 @@ class Downloads:
     def close(self) -> None:
         for download, _ in self._running.values():
             download.cancel()
+        self._checking.shutdown(wait=False, cancel_futures=True)

@@ -20,7 +20,10 @@ class Limits(msgspec.Struct, frozen=True):
     models_max: int = 0  # models that have an engine process, without those that stop
     wait_seconds: float = 30.0  # after this wait, busy models make room for the oldest waiter
     queue_max: int = 512  # requests that wait for one model
-    residence_seconds: float = 5.0  # a model that was just loaded stays for so long
+    # A model that was just loaded stays for so long, or for as long as its load took (at most `wait_seconds`), so that
+    # models which take turns do not spend most of the time on loads. The latter holds for late waiters, too: after a
+    # long load the next waiter is late already. 0: it may leave at once.
+    residence_seconds: float = 5.0
     n_planning_max: int = 2  # engines that plan at once
     n_planned_max: int = 4  # engines that plan or have planned and wait for memory: each is a process
 

@@ -106,6 +106,7 @@ class Fleet:
         host.label = title
         host.on_state.append(lambda _: self._on_state(engine))
         host.on_progress = lambda: self.progressed(id) if self.progressed is not None else None
+        host.on_delayed = lambda: self._apply(self.scheduler.delayed(id, _now()))
         host.budget = lambda: self._budget(engine)
         host.on_planned = lambda need, capacity: self._on_planned(engine, need, capacity)
         engine.is_pinned = is_pinned
@@ -117,6 +118,14 @@ class Fleet:
         self._engines[id].is_pinned = is_pinned
         self.scheduler.add(id, is_pinned=is_pinned, sleep_seconds=sleep_seconds)
         self._apply(self.scheduler.tick(_now()))
+
+    def keep(self, id: str, seconds: float | None) -> None:
+        """Let an engine sleep after so many idle seconds until it stops; None: as it is set."""
+        self._apply(self.scheduler.keep(id, seconds, _now()))
+
+    def idle_limit(self, id: str) -> float:
+        """Return after how many idle seconds an engine sleeps; negative: never."""
+        return self.scheduler.idle_limit(id)
 
     async def remove(self, id: str, reason: StopReason) -> None:
         """Remove an engine as soon as its requests have ended, and return then."""

@@ -41,6 +41,9 @@ class Model(msgspec.Struct, eq=False):
     is_pinned: bool = False
     sleep_seconds: float = -1.0
     reload_seconds: float = 5.0
+    keep_seconds: float | None = (
+        None  # replaces sleep_seconds until the model stops, because a client has said so
+    )
 
     state: State = State.UNLOADED
     rest: State = State.UNLOADED  # its state once its process has ended
@@ -55,6 +58,9 @@ class Model(msgspec.Struct, eq=False):
     loaded_at: float = -math.inf
     used_at: float = -math.inf
     is_crashed: bool = False
+    # It cannot plan yet, because its files are downloaded or a worker is awaited. That may take hours, so it has no
+    # place among `models_max` until it loads, and nobody waits for its plan.
+    is_delayed: bool = False
     need: Mapping[str, int] | None = None  # its last plan, in bytes by device
 
     failure: str = ""
@@ -79,6 +85,11 @@ class Model(msgspec.Struct, eq=False):
     def is_victim(self) -> bool:
         """Return whether it drains for another model. Such a drain can be cancelled."""
         return self.state is State.DRAINING and self.leaving in ("evicted", "count")
+
+    @property
+    def has_slot(self) -> bool:
+        """Return whether it counts for `models_max`."""
+        return self.state in COUNTED and not self.is_delayed
 
     @property
     def idle_since(self) -> float:

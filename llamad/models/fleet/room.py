@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from llamad.models.fleet.ledger import UNLIMITED
-from llamad.models.fleet.model import COUNTED, Model, State
+from llamad.models.fleet.model import Model, State
 from llamad.models.fleet.transitions import Table
 
 SLOTS = "slots of --models-max"
@@ -25,7 +25,7 @@ class Room:
         self._leaving: defaultdict[str, int] = defaultdict(int)  # free when running requests have ended
         self._draining: defaultdict[str, int] = defaultdict(int)  # likewise, but the drain can be cancelled
         for model in table.models.values():
-            n_counted += model.state in COUNTED
+            n_counted += model.has_slot
             if model.state is State.STOPPING:
                 self._add(self._stopping, self._ledger.of(model.name))
             elif model.state is State.DRAINING:
@@ -99,7 +99,7 @@ class Room:
     def stops(self, victim: Model) -> None:
         """Note that a model with a process is stopped. Its slot is free at once, its memory is not."""
         self._add(self._stopping, self._ledger.of(victim.name))
-        self._free[SLOTS] += 1
+        self._free[SLOTS] += victim.has_slot
 
     @staticmethod
     def _add(total: defaultdict[str, int], need: Mapping[str, int], sign: int = 1) -> None:

@@ -54,6 +54,16 @@ class Scheduler:
         model.sleep_seconds = sleep_seconds
         model.is_removed = False
 
+    def idle_limit(self, name: str) -> float:
+        """Return after how many idle seconds a model sleeps; negative: never."""
+        model = self._models[name]
+        return model.sleep_seconds if model.keep_seconds is None else model.keep_seconds
+
+    def keep(self, name: str, seconds: float | None, now: float) -> list[Effect]:
+        """Let a model sleep after so many idle seconds until it stops; None: as it is set."""
+        self._models[name].keep_seconds = seconds
+        return self.tick(now)
+
     def remove(self, name: str, now: float, reason: StopReason = "removed") -> list[Effect]:
         """Let running requests finish, then stop the model and forget it. Requests that wait for it are refused."""
         model = self._models[name]
@@ -164,6 +174,13 @@ class Scheduler:
             self._table.plan(model, need)
         return self._settled(now)
 
+    def delayed(self, name: str, now: float) -> list[Effect]:
+        """Note that a model cannot plan yet: its files are downloaded first, or a worker is awaited."""
+        model = self._models.get(name)
+        if model is not None and model.state is State.PLANNING:
+            model.is_delayed = True
+        return self._settled(now)
+
     def loaded(self, name: str, measured: Mapping[str, int], now: float, seconds: float) -> list[Effect]:
         """Note that a model serves, `seconds` after it was let to load; also after a crash."""
         model = self._models.get(name)
@@ -177,13 +194,14 @@ class Scheduler:
 
     def failed(self, name: str, reason: str, now: float, *, is_memory: bool = False) -> list[Effect]:
         """Note that a load failed, or that an engine has ended for good. Its process has ended, and its memory is seen
-        free. A load that ran out of memory is tried once more, after an eviction."""
+        free. A load that ran out of memory is tried once more, after an eviction; a plan for too little memory is not,
+        because it does not depend on which models are loaded."""
         model = self._models.get(name)
         if model is None or model.state in RESTING or model.state is State.STOPPING:
             return []
         if model.state is State.DRAINING and not model.is_victim:
             self._table.end(model)
-        elif is_memory and model.is_wanted and not model.has_refitted:
+        elif is_memory and model.state is not State.PLANNING and model.is_wanted and not model.has_refitted:
             self._refit(model, now)
         else:
             self._table.fail(model, reason, now)
@@ -236,19 +254,23 @@ class Scheduler:
         queue = self._allocator.queue()
         for model in queue:
             turns.append(model.since + self._limits.wait_seconds)
-            if model.state is State.PLANNING:
+            if model.state is State.PLANNING and not model.is_delayed:
                 turns.append(model.started_at + self._limits.wait_seconds)
         if queue:
-            ready = [model for model in self._models.values() if self._allocator.is_ready(model)]
-            turns += [self._allocator.stays_until(model) for model in ready]
+            stays_until = self._allocator.stays_until
+            for model in self._models.values():
+                turns.append(stays_until(model, is_late=True))
+                if self._allocator.is_ready(model):
+                    turns.append(stays_until(model, is_late=False))
         times += [time for time in turns if time > self._ran_at]
         time = min(times, default=math.inf)
         return None if time == math.inf else max(time, now)
 
     def _sleeps_at(self, model: Model) -> float:
-        if model.state is not State.LOADED or model.n_active or model.sleep_seconds < 0.0:
+        seconds = self.idle_limit(model.name)
+        if model.state is not State.LOADED or model.n_active or seconds < 0.0:
             return math.inf
-        return model.idle_since + model.sleep_seconds
+        return model.idle_since + seconds
 
     def _set_deadline(self, ticket: int, deadline: float) -> None:
         if len(self._deadlines) > 2 * len(self._table.tickets) + 64:

@@ -40,6 +40,7 @@ class Table:
         """Give a model without a process one that plans."""
         model.state = State.PLANNING
         model.started_at = now
+        model.is_delayed = False
         self._effects.append(Refit(model.name) if model.is_refit else Start(model.name))
         model.is_refit = False
 
@@ -52,6 +53,7 @@ class Table:
         assert model.need is not None
         self.ledger.reserve(model.name, model.need)
         model.state = State.LOADING
+        model.is_delayed = False
         self._effects.append(Proceed(model.name))
 
     def serve(self, model: Model, measured: Mapping[str, int], now: float) -> None:
@@ -139,7 +141,8 @@ class Table:
         """Note that the model has no process any more, and that its memory is free."""
         self.ledger.release(model.name)
         model.leaving = None
-        model.is_crashed = False
+        model.keep_seconds = None
+        model.is_crashed = model.is_delayed = False
         model.state = model.rest
         if model.is_removed:
             del self.models[model.name]

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
 
 import pytest
 from support.hub.server import Fault, HubServer
-from support.live_daemon import until
+from support.live_daemon import Live, model_path, until
 from support.many_models.calls import CHAT, chat, entries
 from support.many_models.files import Files, Router
-from support.many_models.streams import Events
+from support.many_models.streams import Background, Events, Stream
 
 REPO = "org/Tiny-GGUF"
 NAME = f"{REPO}:Q8_0"
@@ -91,3 +94,44 @@ def test_what_the_hub_does_not_have(router: Router, name: str) -> None:
         assert answer.status == 200
     else:
         assert (answer.status, answer.error["type"]) == (400, "invalid_request_error")
+
+
+def test_a_removal_waits_for_requests_and_delays_nothing_else(
+    files: Files, start: Callable[..., Live]
+) -> None:
+    """It goes on if its client leaves, and reloads go on beside it."""
+    path = files.add_cached("org/Slow-GGUF", "Slow-Q8_0.gguf")
+    path.write_bytes(Path(model_path()).read_bytes())
+    live = start(files, "-c", "512", "-np", "2", "--no-warmup")
+    name = "org/Slow-GGUF:Q8_0"
+    stream = Stream(live.client, chat(name, 120))
+    with socket.create_connection((live.client.host, live.client.port)) as leaving:
+        leaving.sendall(f"DELETE /models?model={name} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        until(lambda: name not in entries(live.client))
+    assert name not in entries(live.client, "?reload=1")
+    assert live.client.post(CHAT, chat(name)).status == 404
+    assert stream.is_running
+    assert path.exists()
+    assert stream.finish() == ("length", 120)
+    until(lambda: not path.exists())
+    assert name not in entries(live.client, "?reload=1")
+
+
+def test_a_hub_that_is_silent_delays_no_load(
+    files: Files, hub: HubServer, start: Callable[..., Live]
+) -> None:
+    hold = threading.Event()
+    hub.repos[REPO] = {"README.md": b"", "Tiny-Q8_0.gguf": files.model.read_bytes()}
+    hub.faults["/api/models/"] = [Fault(cut=0, hold=hold) for _ in range(16)]
+    files.environ |= {"HF_ENDPOINT": hub.url, "MODEL_ENDPOINT": hub.url}
+    files.add("other.gguf")
+    live = start(files, "-c", "512", "--no-warmup")
+    try:
+        asked = [
+            Background(partial(live.client.post, "/models", {"model": f"{REPO}:Q2_K"})) for _ in range(16)
+        ]
+        assert live.client.post(CHAT, chat("other")).status == 200
+        assert all(one.is_running for one in asked)
+    finally:
+        hub.faults.clear()
+        hold.set()

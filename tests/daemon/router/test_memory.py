@@ -39,7 +39,7 @@ def live(files: Files, start: Callable[..., Live]) -> Live:
         files.copy(f"{name}.gguf", model_path())
     files.write(PRESET.replace("{root}", str(files.root)))
     return start(
-        files, "--models-max", "0", "--models-memory-max", "400", "--models-wait-seconds", "1", "--metrics"
+        files, "--models-max", "0", "--models-memory-max", "460", "--models-wait-seconds", "1", "--metrics"
     )
 
 

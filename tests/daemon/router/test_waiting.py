@@ -86,7 +86,7 @@ def test_an_unload_while_a_model_loads(live: Live, written: Files) -> None:
 
 
 def test_sigterm_while_one_runs_one_loads_and_one_waits(written: Files) -> None:
-    flags = (*written.flags, "--models-max", "2", "--drain-seconds", "20")
+    flags = (*written.flags, "--models-max", "2", "--drain-seconds", "60")
     with Live(*flags, env=written.environ) as server:
         assert server.client.post(CHAT, chat("b")).status == 200
         stream = Stream(server.client, chat("slow", N))
@@ -112,3 +112,32 @@ def test_sigterm_while_a_model_loads(written: Files) -> None:
         assert server.wait_exit() == 0
         assert time.monotonic() - t_start < 8
         until(lambda: not os.path.exists(f"/proc/{pid}"))
+
+
+def test_one_client_does_not_take_the_whole_queue(written: Files) -> None:
+    keys = ({"Authorization": f"Bearer {key}"} for key in ("alice", "bob"))
+    alice, bob = keys
+    flags = (*written.flags, "--models-max", "1", "--models-queue-max", "4", "--api-key", "alice,bob")
+    with Live(*flags, env=written.environ) as server:
+        server.client.headers |= alice
+        stream = Stream(server.client, chat("slow", N))
+        waiters = [Background(partial(server.client.post, CHAT, chat("b"))) for _ in range(4)]
+        until(lambda: sum(one.is_running for one in waiters) == 3, "the fourth is not refused")
+        other = Background(partial(server.client.post, CHAT, chat("b"), headers=bob))
+        stream.finish()
+        answers = sorted((one.result() for one in waiters), key=lambda one: int(one.status))
+        assert [one.status for one in answers] == [200, 200, 200, 429]
+        assert "a larger --models-queue-max" in answers[-1].error["message"]
+        assert other.result().status == 200
+
+
+def test_variants_are_one_engine_in_the_load_report(written: Files) -> None:
+    preset = written.preset.read_text() + f"[cool]\nmodel = {written.root}/slow.gguf\ntemp = 0.1\n"
+    written.write(preset)
+    with Live(*written.flags, env=written.environ) as server:
+        stream = Stream(server.client, chat("slow", N))
+        report = server.client.get("/v1/loads").json
+        assert sorted(one["model"] for one in report["loads"]) == ["cool", "slow"]
+        assert report["aggregate"]["total_running_reqs"] == 1
+        assert report["aggregate"]["avg_utilization"] == 0.5
+        stream.finish()

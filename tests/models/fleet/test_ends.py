@@ -190,6 +190,16 @@ def test_a_load_that_runs_out_of_memory_evicts_once_refits_once_and_fails():
     assert fleet.states() == {"a": "unloaded", "b": "loaded", "c": "failed"}
 
 
+def test_a_plan_for_too_little_memory_is_not_made_again():
+    """No eviction would help, because a plan does not depend on what is loaded."""
+    fleet = Fleet({"a": 2, "b": 2}, capacity=10, residence_seconds=0.0)
+    fleet.serve("a", 1)
+    fleet.is_prompt = False
+    fleet.do("request", "b", 2)
+    assert fleet.do("failed", "b", "too large", is_memory=True) == ["refuse 2 500"]
+    assert fleet.states() == {"a": "loaded", "b": "failed"}
+
+
 def test_a_model_larger_than_the_limit_fails_with_a_sentence():
     fleet = Fleet({"a": 12 << 20}, memory_max=10 << 20)
     assert fleet.do("request", "a", 1) == ["start a", "refuse 1 500", "stop a failed"]

@@ -73,3 +73,62 @@ def test_every_wait_is_bounded(block):
         world.run()
         turn = world.limits.wait_seconds + OVERLONG + STOP + PLAN + LOAD
         assert max(world.rules.waits) <= turn * len(world.engines)
+
+
+@pytest.mark.parametrize("load_seconds", [1.0, 12.0, 100.0])
+def test_models_that_take_turns_serve_at_least_as_long_as_they_load(load_seconds):
+    """Two clients that send one short request after the other to models of which only one fits. Neither starves, and
+    models do not leave as soon as they are idle, because most of the time would be spent on loads."""
+    fleet = Fleet({"a": 6, "b": 6}, capacity=10, wait_seconds=WAIT, is_prompt=False)
+    tickets = itertools.count(1)
+    names: dict[int, str] = {}
+    ends: list[tuple[float, str, str]] = []
+    served = {"a": 0, "b": 0}
+    busy = {"a": 0.0, "b": 0.0}
+    waits = [0.0]
+    asked: dict[int, float] = {}
+
+    def ask(name: str) -> None:
+        ticket = next(tickets)
+        names[ticket], asked[ticket] = name, fleet.now
+        carry_out(fleet.scheduler.request(name, ticket, fleet.now))
+
+    def carry_out(effects) -> None:
+        for effect in effects:
+            kind = type(effect).__name__
+            if kind == "Admit":
+                waits.append(fleet.now - asked[effect.ticket])
+                ends.append((fleet.now + 0.5, "done", names[effect.ticket]))
+            else:
+                delay = load_seconds if kind == "Proceed" else 0.1
+                ends.append((fleet.now + delay, kind, effect.model))
+
+    def happen(kind: str, name: str) -> None:
+        scheduler, now = fleet.scheduler, fleet.now
+        if kind == "done":
+            served[name] += 1
+            carry_out(scheduler.done(name, now))
+            ask(name)
+        elif kind == "Start":
+            carry_out(scheduler.planned(name, fleet.needs[name], fleet.capacity, now))
+        elif kind == "Proceed":
+            busy[name] += load_seconds
+            carry_out(scheduler.loaded(name, fleet.needs[name], now, load_seconds))
+        else:
+            carry_out(scheduler.stopped(name, now))
+
+    begin = fleet.now
+    ask("a")
+    ask("b")
+    while fleet.now < begin + 3600.0:
+        tick = fleet.scheduler.next_tick(fleet.now)
+        ends.sort()
+        if tick is not None and tick <= ends[0][0]:
+            fleet.now = tick
+            carry_out(fleet.scheduler.tick(tick))
+        else:
+            fleet.now, kind, name = ends.pop(0)
+            happen(kind, name)
+    assert sum(busy.values()) <= 3600.0 * max(0.55, load_seconds / (load_seconds + WAIT) + 0.05)
+    assert max(waits) <= WAIT + 3 * load_seconds + 2.0
+    assert min(served.values()) > 0.8 * max(served.values())

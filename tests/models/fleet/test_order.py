@@ -151,3 +151,56 @@ def test_the_operators_wish_has_an_age():
     assert fleet["a"] == "draining"
     assert fleet.do("done", "a") == ["stop a evicted", "proceed b"]
     assert fleet.states() == {"a": "unloaded", "b": "loaded", "c": "waiting"}
+
+
+def test_nobody_waits_for_a_model_that_is_downloaded_first():
+    """It has no place among --models-max until it loads, and then it is the oldest waiter."""
+    fleet = Fleet({"a": 6, "b": 6}, capacity=10, models_max=1, wait_seconds=30.0, is_prompt=False)
+    assert fleet.do("request", "a", 1) == ["start a"]
+    fleet.do("request", "b", 2)
+    assert fleet.do("delayed", "a") == ["start b"]
+    assert fleet.planned("b") == ["proceed b"]
+    assert fleet.loaded("b") == ["admit 2"]
+    fleet.wait(3600.0)
+    assert fleet.planned("a") == []
+    assert fleet.states() == {"a": "waiting", "b": "draining"}
+    assert fleet.do("done", "b") == ["stop b evicted"]
+    assert fleet.do("stopped", "b") == ["proceed a"]
+
+
+def test_a_model_that_is_downloaded_evicts_nobody_meanwhile():
+    """What it needed before its file was removed is known, but it does not need it yet."""
+    fleet = Fleet({"a": 6, "b": 6}, capacity=10, is_prompt=False, residence_seconds=0.0)
+    fleet.do("request", "a", 1)
+    fleet.planned("a")
+    fleet.loaded("a")
+    fleet.do("done", "a")
+    fleet.do("unload", "a")
+    fleet.do("stopped", "a")
+    fleet.do("request", "a", 2)
+    fleet.do("delayed", "a")
+    fleet.do("request", "b", 3)
+    assert fleet.planned("b") == ["proceed b"]
+    fleet.loaded("b")
+    fleet.do("done", "b")
+    assert fleet.wait(100.0) == []
+    assert fleet.planned("a") == ["stop b evicted"]
+
+
+def test_a_model_that_was_downloaded_learns_that_pinned_ones_have_all_places():
+    fleet = Fleet({"a": 1, "b": 1}, models_max=1, pinned="b", is_prompt=False)
+    fleet.do("request", "a", 1)
+    fleet.do("delayed", "a")
+    fleet.do("load", "b")
+    fleet.planned("b")
+    fleet.loaded("b")
+    assert fleet.planned("a") == ["refuse 1 500", "stop a failed"]
+    assert "these are pinned: 'b'" in fleet.scheduler.reason("a")
+
+
+def test_a_pinned_model_that_is_downloaded_takes_no_place_yet():
+    fleet = Fleet({"a": 1, "b": 1}, models_max=1, pinned="b", is_prompt=False)
+    fleet.do("load", "b")
+    fleet.do("delayed", "b")
+    assert fleet.do("request", "a", 1) == ["start a"]
+    assert fleet.planned("a") == ["proceed a"]

@@ -6,7 +6,7 @@ Nobody waits for ever: when no more requests come, everybody who waits is admitt
 from __future__ import annotations
 
 import pytest
-from support.fleet.world import CRASH, LOAD, OVERLONG, PLAN, STOP, World
+from support.fleet.world import CRASH, DELAY, LOAD, OVERLONG, PLAN, STOP, World
 
 N_SEEDS = 300
 
@@ -27,6 +27,7 @@ def run(seed: int, n_requests: int) -> World:
         world.limits.wait_seconds
         + world.limits.residence_seconds
         + OVERLONG
+        + DELAY
         + 2 * (PLAN + LOAD + STOP + CRASH)
     )
     assert world.now - end <= turn * (len(world.engines) + 1)

@@ -30,7 +30,9 @@ class Rules:
         """Return what is free now and what is certain to be free soon."""
         engines = self.world.engines.values()
         if device == SLOTS:
-            n = sum(engine.process not in ("none", "stopping") for engine in engines)
+            n = sum(
+                engine.process not in ("none", "stopping") and not engine.is_delayed for engine in engines
+            )
             return (self.world.limits.models_max or 1 << 62) - n
         used = sum(engine.held.get(device, 0) for engine in engines)
         stopping = sum(engine.held.get(device, 0) for engine in engines if engine.process == "stopping")
@@ -46,7 +48,7 @@ class Rules:
             if engine.since == math.inf or engine.process in ("loading", "serving", "crashed"):
                 continue
             if device == SLOTS:
-                total += engine.process in ("none", "stopping")
+                total += engine.process in ("none", "stopping") or engine.is_delayed
             else:
                 total += (engine.plan or {}).get(device, 0)
         return total

@@ -15,7 +15,15 @@ from llamad.models.fleet.effects import Admit, Limits, Proceed, Refit, Refuse, S
 from llamad.models.fleet.scheduler import Scheduler
 from support.fleet.rules import Rules
 
-PLAN, LOAD, STOP, CRASH, REQUEST, OVERLONG = 1.0, 6.0, 2.0, 4.0, 8.0, 40.0  # the longest, in seconds
+PLAN, DELAY, LOAD, STOP, CRASH, REQUEST, OVERLONG = (
+    1.0,
+    50.0,
+    6.0,
+    2.0,
+    4.0,
+    8.0,
+    40.0,
+)  # the longest, in seconds
 DEVICES = ("CUDA0", "CUDA1", "host")
 
 
@@ -28,6 +36,7 @@ class Engine:
     is_pinned: bool
     sleep_seconds: float
     process: str = "none"  # none, planning, planned, loading, serving, crashed, stopping
+    is_delayed: bool = False  # it has no slot until it loads
     n_process: int = 0  # news of earlier processes are dropped
     plan: dict[str, int] | None = None  # the last one
     held: dict[str, int] = field(default_factory=dict)
@@ -129,10 +138,11 @@ class World:
                 self.rules.started(engine, effect)
                 engine.process = "planning"
                 engine.n_process += 1
-                self._later(engine, PLAN, self._plan)
+                self._later(engine, PLAN, self._delay if self.random.random() < self.trouble else self._plan)
             elif isinstance(effect, Proceed):
                 self.rules.proceeded(engine)
                 engine.process = "loading"
+                engine.is_delayed = False
                 engine.held = dict(engine.plan)
                 self._later(engine, LOAD, self._load)
             elif isinstance(effect, Stop):
@@ -151,9 +161,14 @@ class World:
 
         self.at(self.random.uniform(0.05, seconds), news)
 
+    def _delay(self, engine: Engine) -> None:
+        engine.is_delayed = engine.process == "planning"
+        self._later(engine, DELAY, self._plan)
+        self.event("delayed", engine.name)
+
     def _plan(self, engine: Engine) -> None:
         if self.random.random() < self.trouble:
-            self._failed(engine, is_memory=False)
+            self._failed(engine, is_memory=self.random.random() < 0.5)
             return
         if engine.process == "planning":
             engine.process = "planned"
@@ -192,7 +207,7 @@ class World:
         for ticket in tickets[:n_first]:
             self._done(engine, ticket)
         if engine.process != "stopping":
-            engine.refits += is_memory
+            engine.refits += is_memory and engine.process != "planning"
             self._ended(engine)
         self.rules.n_spare_victims = int(is_memory)
         n_failures = self.scheduler.counters.failures[engine.name]
@@ -208,6 +223,7 @@ class World:
 
     def _ended(self, engine: Engine) -> None:
         engine.process = "none"
+        engine.is_delayed = False
         engine.n_process += 1
         engine.held = {}
         engine.is_unloading = False

@@ -36,7 +36,7 @@ export function setKey(key, isKept) {
 }
 
 /** Return a successful response of the server. Throws ApiError; asks for a key if one is missing. */
-async function send(path, { body, signal, quiet = false } = {}) {
+async function send(path, { body, signal, quiet = false, method = body ? "POST" : "GET" } = {}) {
   const key = currentKey();
   const headers = {
     ...(key && { Authorization: `Bearer ${key}` }),
@@ -45,7 +45,7 @@ async function send(path, { body, signal, quiet = false } = {}) {
   let response;
   try {
     response = await fetch(new URL(path, BASE), {
-      method: body ? "POST" : "GET",
+      method,
       headers,
       body: body && JSON.stringify(body),
       signal,
@@ -57,7 +57,8 @@ async function send(path, { body, signal, quiet = false } = {}) {
   }
   if (response.ok) return response;
   const error = await readError(response);
-  if (response.status === 401 && !quiet && (await gotKey(key))) return send(path, { body, signal, quiet });
+  if (response.status === 401 && !quiet && (await gotKey(key)))
+    return send(path, { body, signal, quiet, method });
   throw error;
 }
 
@@ -94,6 +95,11 @@ export async function getText(path, options) {
 /** Return the JSON that answers a POST. */
 export async function postJson(path, body) {
   return (await send(path, { body })).json();
+}
+
+/** Return the JSON that answers a DELETE. */
+export async function deleteJson(path) {
+  return (await send(path, { method: "DELETE" })).json();
 }
 
 /** Return {status, body} of /health, whatever its status; null if the server is not reached. With `model`, of one. */

@@ -16,6 +16,7 @@ export const models = new Signal([]); // from /v1/models
 export const chosenModel = new Signal(""); // the id of one of them
 export const props = new Signal(null); // from /props, of the chosen model
 export const router = new Signal(null); // from /props of a server with many models; null if it has one
+export const failedDownload = new Signal(null); // the last one: {model, reason}; an empty reason: it was cancelled
 
 let timer = 0;
 let asking = null;
@@ -85,6 +86,9 @@ async function readRole() {
 }
 
 function onEvent(event) {
+  if (event.event === "download_failed") {
+    failedDownload.set({ model: event.model, reason: event.data?.reason ?? "" });
+  }
   const changed = withProgress(models.value, event);
   if (!changed) return readModels();
   models.set(changed);

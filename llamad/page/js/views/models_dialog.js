@@ -1,12 +1,12 @@
-// The list of models of a server that has many: their states, and buttons to load and unload them.
+// The list of models of a server that has many: their states, and buttons to load, unload, download and delete them.
 
 import { announce } from "../base/announce.js";
 import { button, iconButton } from "../base/buttons.js";
-import { openDialog } from "../base/dialogs.js";
-import { h, reconcile } from "../base/dom.js";
+import { confirmed, openDialog } from "../base/dialogs.js";
+import { h, reconcile, uniqueId } from "../base/dom.js";
 import { labelOf, stateOf } from "../data/model_list.js";
-import { ApiError, postJson } from "../server/api.js";
-import { models, readModels, router } from "../server/server.js";
+import { ApiError, deleteJson, postJson } from "../server/api.js";
+import { failedDownload, models, readModels, router } from "../server/server.js";
 
 /** Return the button that opens the list. It is hidden if the server has one model. */
 export function modelsButton() {
@@ -39,9 +39,46 @@ async function openModels() {
       all.map((model) => rows.get(model.id).element),
     );
   });
+  const before = failedDownload.value;
+  const unwatchDownloads = failedDownload.watch((failed) => {
+    if (failed?.reason && failed !== before) problem.textContent = `${failed.model}: ${failed.reason}`;
+  });
   const reload = button("Read the list again", () => act(() => readModels(true)), { icon: "redo" });
-  await openDialog("Models", () => h("div.dialog-body", {}, problem, list, h("div", {}, reload)), { wide: true });
+  const parts = [problem, list, downloadForm(act), h("div", {}, reload)];
+  await openDialog("Models", () => h("div.dialog-body", {}, ...parts), { wide: true });
   unwatch();
+  unwatchDownloads();
+}
+
+/** Return a form to download a model. The list shows its progress. */
+function downloadForm(act) {
+  const id = uniqueId("field");
+  const input = h("input", {
+    id,
+    type: "text",
+    placeholder: "USER/MODEL:QUANTIZATION",
+    maxlength: "200",
+    autocomplete: "off",
+    autocapitalize: "off",
+    spellcheck: "false",
+  });
+  const submit = (event) => {
+    event.preventDefault();
+    const model = input.value.trim();
+    if (!model) return;
+    act(async () => {
+      await postJson("models", { model });
+      input.value = "";
+      announce(`${model} is being downloaded`);
+      await readModels();
+    });
+  };
+  return h(
+    "form.download",
+    { onsubmit: submit },
+    h("label.field", { for: id }, h("span", {}, "Download from Hugging Face"), input),
+    button("Download", null, { icon: "download", type: "submit" }),
+  );
 }
 
 /** One model. It is changed in place, so that its button keeps the focus. */
@@ -51,6 +88,11 @@ class Row {
     this.bar = h("progress", { max: "1", hidden: true, "aria-label": `Progress of ${id}` });
     this.reason = h("p.problem", { hidden: true });
     this.button = button("Load", () => act(() => this.toggle()), { "aria-label": `Load ${id}` });
+    this.deletion = button("Delete", () => act(() => this.remove()), {
+      style: "quiet",
+      hidden: true,
+      "aria-label": `Delete ${id}`,
+    });
     this.id = id;
     this.element = h(
       "li",
@@ -59,6 +101,7 @@ class Row {
       this.state,
       this.bar,
       this.button,
+      this.deletion,
       this.reason,
     );
   }
@@ -77,11 +120,21 @@ class Row {
     this.button.lastChild.textContent = word;
     this.button.setAttribute("aria-label", `${word} ${this.id}`);
     this.button.hidden = Boolean(model.parent); // an adapter is loaded with its model
+    this.deletion.hidden = !model.can_remove || Boolean(model.parent);
   }
 
   async toggle() {
     await postJson(this.isUp ? "models/unload" : "models/load", { model: this.id });
     announce(this.isUp ? `${this.id} is being unloaded` : `${this.id} is being loaded`);
+    await readModels();
+  }
+
+  async remove() {
+    const text = `The files of ${this.id} are removed from the server's disk.`;
+    if (!(await confirmed("Delete model", text, "Delete"))) return;
+    announce(`${this.id} is being deleted`);
+    await deleteJson(`models?model=${encodeURIComponent(this.id)}`);
+    this.element.closest("dialog")?.querySelector(".download input").focus();
     await readModels();
   }
 }
