@@ -29,6 +29,7 @@ COMMANDS = {
         "memory of requests at their limits, and after all clients have disconnected",
     ),
     "agents": ("bench.agents", "what is computed again when more agents than slots take turns"),
+    "cache-gaps": ("bench.cache_gaps", "gaps of streams while conversations are saved and restored"),
     "same-text": ("bench.same_text", "check that llamad generates the same text as llama-server"),
     "conversation": ("bench.conversation", "how much of a growing conversation is prefilled again"),
     "cold-models": ("bench.cold_models", "first token of a model that is not loaded, two models at once"),

@@ -19,7 +19,7 @@ def test_mutations_under_the_sanitizers():
     names = [path.name for path in TARGET.corpus.iterdir()]
     output = TARGET.replay("-n", str(N_CASES))
     print(output)
-    assert f"replayed {len(names)} files, {len(names) - names.count(EMPTY)} of them joined" in output
+    assert f"replayed {len(names)} files, {len(names) - names.count(EMPTY)} of them whole states" in output
     assert f"tried {N_CASES} mutations" in output
 
 

@@ -132,4 +132,42 @@ constexpr uint32_t NUMBERS[] = {0,      1,      2,          3,          4,      
     return data;
 }
 
+#ifdef REPLAY_MAIN
+// The program without clang: runs the files of the command line through `run`, as they are and through their prefixes;
+// then, with -n, gives the inputs whose state is `good` to `mutations`, which tries so many of them.
+template <typename Run, typename IsGood, typename Mutations>
+int replay(int argc, char **argv, Run run, IsGood is_good, Mutations mutations) {
+    std::vector<Case> cases;
+    size_t n_mutations = 0, n_files = 0;
+    uint64_t seed = 1;
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "-n") == 0 && i + 1 < argc) {
+            n_mutations = strtoull(argv[++i], nullptr, 10);
+            continue;
+        }
+        if (strcmp(argv[i], "-s") == 0 && i + 1 < argc) {
+            seed = strtoull(argv[++i], nullptr, 10);
+            continue;
+        }
+        const Bytes data = read_file(argv[i]);
+        Case one;
+        n_files++;
+        run(data.data(), data.size());
+        for (size_t n = 0; n < data.size(); n += 1 + n / 97) {
+            const Bytes prefix(data.begin(), data.begin() + static_cast<long>(n)); // its own size, for ASan
+            run(prefix.data(), prefix.size());
+        }
+        if (!read_case(data.data(), data.size(), one)) continue;
+        const Known known(one);
+        if (known.layout != nullptr && is_good(known.layout, one.state.data(), one.state.size())) cases.push_back(one);
+    }
+    printf("replayed %zu files, %zu of them whole states\n", n_files, cases.size());
+    if (n_mutations) {
+        require(!cases.empty(), "mutations need a whole state to begin with");
+        mutations(cases, n_mutations, seed);
+    }
+    return 0;
+}
+#endif
+
 } // namespace

@@ -10,7 +10,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "ses1_inputs.hpp"
@@ -114,35 +113,5 @@ void run_mutations(const std::vector<Case> &cases, size_t n, uint64_t seed) {
 
 } // namespace
 
-int main(int argc, char **argv) {
-    std::vector<Case> cases;
-    size_t n_mutations = 0, n_files = 0;
-    uint64_t seed = 1;
-    for (int i = 1; i < argc; i++) {
-        const std::string word = argv[i];
-        if (word == "-n" && i + 1 < argc) {
-            n_mutations = strtoull(argv[++i], nullptr, 10);
-        } else if (word == "-s" && i + 1 < argc) {
-            seed = strtoull(argv[++i], nullptr, 10);
-        } else {
-            const Bytes data = read_file(argv[i]);
-            Case one;
-            n_files++;
-            LLVMFuzzerTestOneInput(data.data(), data.size());
-            for (size_t n = 0; n < data.size(); n += 1 + n / 97) {
-                const Bytes prefix(data.begin(), data.begin() + static_cast<long>(n)); // its own size, for ASan
-                LLVMFuzzerTestOneInput(prefix.data(), prefix.size());
-            }
-            if (!read_case(data.data(), data.size(), one)) continue;
-            const Known known(one);
-            if (known.layout == nullptr || !check(known.layout, one.state.data(), one.state.size())) continue;
-            cases.push_back(one);
-        }
-    }
-    printf("replayed %zu files, %zu of them whole states\n", n_files, cases.size());
-    if (n_mutations) {
-        require(!cases.empty(), "mutations need a whole state to begin with");
-        run_mutations(cases, n_mutations, seed);
-    }
-}
+int main(int argc, char **argv) { return replay(argc, argv, LLVMFuzzerTestOneInput, check, run_mutations); }
 #endif

@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from llamad.models.cache_disk.entry_file import Description, EntryBroken, EntryFile
-from llamad.models.cache_disk.folder import ENDING, Folder
+from llamad.models.cache_disk.folder import Folder
+from llamad.models.cache_disk.index import Index, Stored, stored
+from llamad.models.cache_disk.row_file import EntryBroken, RowFile
 from llamad.models.hub.progress import size_text
 
 VARIABLE = "LLAMA_ARG_CACHE_DISK"
@@ -35,7 +36,8 @@ class Refused(Exception):
 
 
 class Listed(msgspec.Struct, frozen=True):
-    """An entry as `llamad cache list --json` shows it."""
+    """A prompt, or a broken file, as `llamad cache list --json` shows it. What several prompts share counts in the size
+    of the one that was used last."""
 
     name: str
     model: str
@@ -76,7 +78,7 @@ def _refused(reason: str, status: int) -> int:
 def _folder(words: list[str], environ: Mapping[str, str]) -> tuple[Folder, list[str]]:
     """Return the folder and the names of entries. A first word that cannot be a name is the folder."""
     path = environ.get(VARIABLE, "")
-    if words and not _NAME(words[0].removesuffix(ENDING)):
+    if words and not _NAME(_stem(words[0])):
         path, words = words[0], words[1:]
     if not path:
         raise Refused(f"no folder is named\n{USAGE}", 2)
@@ -92,35 +94,58 @@ def _none(names: list[str], flags: list[str], known: tuple[str, ...] = ()) -> No
         raise Refused(f"'{text}' is not known\n{USAGE}", 2)
 
 
-def _entries(folder: Folder) -> Iterator[Listed]:
-    """Yield all entries; files that are removed meanwhile are left out."""
+def _stem(name: str) -> str:
+    """Return the name of a prompt or file without the ending."""
+    return name.partition(".")[0]
+
+
+def _read(folder: Folder) -> tuple[Index, dict[str, str]]:
+    """Return an index of the files, and what is wrong with those that are broken. Files that are removed meanwhile are
+    left out."""
+    index, broken = Index(), {}
     for name in sorted(folder.names()):
         try:
-            with folder.opened() as fd, EntryFile(fd, name) as file:
-                yield _listed(name, file.description, file.size, file.used)
+            with folder.opened() as fd, RowFile(fd, name) as file:
+                index.add(stored(file.description, file.size, file.used))
         except FileNotFoundError:
             continue
         except EntryBroken as error:
-            yield Listed(name.removesuffix(ENDING), "", 0, 0, 0.0, 0.0, "", 0, str(error))
+            broken[name] = str(error)
+    return index, broken
 
 
-def _listed(name: str, about: Description, n_bytes: int, used: float) -> Listed:
-    group = about.group
-    return Listed(
-        name.removesuffix(ENDING),
-        about.model,
-        about.n_tokens,
-        n_bytes,
-        used,
-        about.created,
-        group.owner,
-        group.adapters,
-    )
+def _entries(folder: Folder) -> list[Listed]:
+    """Return all prompts and broken files, the last used first."""
+    index, broken = _read(folder)
+    entries = [Listed(_stem(name), "", 0, 0, 0.0, 0.0, "", 0, why) for name, why in broken.items()]
+    for last in sorted(index.lasts(), key=lambda one: -one.used):
+        n_bytes, about = 0, last.about
+        block: Stored | None = last
+        while block is not None and block.name in index:
+            before = index.before(block)
+            for one in (*index.ends_in(block), block):
+                n_bytes += one.n_bytes
+                index.remove(one.name)
+            block = before
+        group = about.group
+        entries.append(
+            Listed(
+                _stem(last.name),
+                about.model,
+                about.n_tokens,
+                n_bytes,
+                last.used,
+                about.created,
+                group.owner,
+                group.adapters,
+            )
+        )
+    return sorted(entries, key=lambda one: -one.used)
 
 
 def _list(folder: Folder, names: list[str], flags: list[str]) -> int:
     _none(names, flags, ("--json",))
-    entries = sorted(_entries(folder), key=lambda one: -one.used)
+    entries = _entries(folder)
     if "--json" in flags:
         print(msgspec.json.encode(entries).decode())
         return 0
@@ -141,30 +166,60 @@ def _list(folder: Folder, names: list[str], flags: list[str]) -> int:
 
 def _remove(folder: Folder, names: list[str], flags: list[str]) -> int:
     _none([], flags, ("--all",))
-    stored = folder.names()
     if "--all" in flags:
         if names:
             raise Refused(f"name entries or --all, not both\n{USAGE}", 2)
-        chosen = stored
+        n_removed = len(_entries(folder))
+        chosen = folder.names()
         folder.sweep()
     else:
         if not names:
             raise Refused(
                 f"no entry is named; `llamad cache list` shows them, --all removes them\n{USAGE}", 2
             )
-        chosen = [_one(stored, name.removesuffix(ENDING)) for name in names]
+        chosen = _chosen(folder, [_stem(name) for name in names])
+        n_removed = len(names)
     for name in chosen:
         folder.remove(name)
-    print(f"removed {len(chosen)} prompts")
+    print(f"removed {n_removed} prompts")
     return 0
 
 
+def _chosen(folder: Folder, names: list[str]) -> list[str]:
+    """Return the files of these prompts, the last ones first, so that none is left without those that it needs."""
+    index, broken = _read(folder)
+    lasts = {_stem(one.name): one for one in index.lasts()}
+    files = {_stem(name): name for name in broken}
+    chosen: list[str] = []
+    for name in names:
+        stem = _one([*lasts, *files], name)
+        if stem in files:
+            chosen.append(files[stem])
+        else:
+            chosen += [one.name for one in _own_files(index, lasts[stem])]
+    return chosen
+
+
+def _own_files(index: Index, last: Stored) -> list[Stored]:
+    """Return the files that only this prompt needs, and take them from the index."""
+    files: list[Stored] = []
+    block: Stored | None = last
+    while block is not None and index.is_last(block):
+        own = [*index.ends_in(block), block]
+        before = index.before(block)
+        for one in own:
+            index.remove(one.name)
+        files += own
+        block = before
+    return files
+
+
 def _one(stored: list[str], name: str) -> str:
-    found = [one for one in stored if one.startswith(name)]
-    if len(found) != 1:
-        problem = "is not in the cache" if not found else "is the beginning of several names"
+    matches = [one for one in stored if one.startswith(name)]
+    if len(matches) != 1:
+        problem = "is not in the cache" if not matches else "is the beginning of several names"
         raise Refused(f"{name} {problem}; `llamad cache list` shows what is there")
-    return found[0]
+    return matches[0]
 
 
 def _verify(folder: Folder, names: list[str], flags: list[str]) -> int:
@@ -172,15 +227,15 @@ def _verify(folder: Folder, names: list[str], flags: list[str]) -> int:
     n_good = n_broken = 0
     for name in sorted(folder.names()):
         try:
-            with folder.opened() as fd, EntryFile(fd, name) as file:
+            with folder.opened() as fd, RowFile(fd, name) as file:
                 file.verify()
             n_good += 1
         except FileNotFoundError:
             continue
         except EntryBroken as error:
             n_broken += 1
-            print(f"{name.removesuffix(ENDING)}: {error}")
-    print(f"{n_good} prompts are good, {n_broken} are broken")
+            print(f"{name}: {error}")
+    print(f"{n_good} files are good, {n_broken} are broken")
     if n_broken:
         print(
             "llamad: a daemon removes broken ones when it finds them; `llamad cache rm` does", file=sys.stderr

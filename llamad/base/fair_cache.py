@@ -24,10 +24,10 @@ class FairCache(Generic[V]):
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
-        self._owners: dict[int, _Owner] = {}
+        self._owners: dict[Hashable, _Owner] = {}
         self.n_bytes = 0
 
-    def find(self, owner: int, name: Hashable) -> V | None:
+    def find(self, owner: Hashable, name: Hashable) -> V | None:
         """Return the value and mark it as the most recently used; return None if there is none."""
         own = self._owners.get(owner)
         if own is None or name not in own.entries:
@@ -36,7 +36,7 @@ class FairCache(Generic[V]):
         value: V = own.entries[name][0]  # type: ignore[assignment]
         return value
 
-    def put(self, owner: int, name: Hashable, value: V, n_bytes: int) -> None:
+    def put(self, owner: Hashable, name: Hashable, value: V, n_bytes: int) -> None:
         """Store the value, and drop other entries until the cache fits its limit."""
         own = self._owners.setdefault(owner, _Owner())
         if name in own.entries:
@@ -49,7 +49,7 @@ class FairCache(Generic[V]):
             largest = max(self._owners, key=lambda one: self._owners[one].n_bytes)
             self._remove(largest, next(iter(self._owners[largest].entries)))
 
-    def _remove(self, owner: int, name: Hashable) -> None:
+    def _remove(self, owner: Hashable, name: Hashable) -> None:
         own = self._owners[owner]
         _, n_bytes = own.entries.pop(name)
         own.n_bytes -= n_bytes

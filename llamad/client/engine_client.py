@@ -156,11 +156,12 @@ class EngineClient:
             pass
         self._on_written()
         self._loop.remove_reader(port.event_fd)
+        task_in_hand = port.task_in_hand()
         self._before = self.stats()
         self.ended.clear()
         self._port = self._asking = self._gathering = None
         self._backlog.clear()
-        self.resumption.disconnect()
+        self.resumption.disconnect(task_in_hand)
         for action_id in list(self._actions):
             self._acted(action_id, Acted(result))
         return True

@@ -57,12 +57,12 @@ class Resumption:
         for task_id in sorted(self._table.tasks):
             self.take_over(task_id)
 
-    def disconnect(self) -> None:
-        """The engine has ended: all tasks are orphans."""
+    def disconnect(self, task_in_hand: int) -> None:
+        """The engine has ended: all tasks are orphans. It was about to admit `task_in_hand`, if there is one."""
         self._asking = None
         self.resumed.clear()
-        for running in self._table.tasks.values():
-            running.lose_engine()
+        for task_id, running in self._table.tasks.items():
+            running.lose_engine(task_id == task_in_hand)
 
     def is_stale(self, task: Task) -> bool:
         """Return whether the task was prepared for an engine that has ended, so that this engine cannot run it."""
@@ -110,6 +110,9 @@ class Resumption:
             return  # the next engine takes it over
         except CannotRenew as error:
             log.error("request %s cannot go on: %s", running.task.context.request_id, error)
+            failure = FAILURE_LOST
+        except Exception:  # a bug must not keep its client waiting for ever
+            log.exception("request %s cannot go on", running.task.context.request_id)
             failure = FAILURE_LOST
         if self._table.tasks.get(task_id) is not running or self._asking is not asking:
             return

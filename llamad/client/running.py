@@ -43,7 +43,7 @@ class Running:
         self.is_aborted = False
         self.is_paused = False
         self.was_admitted = False  # by any engine
-        self.n_crashes = 0  # engines that ended while they ran it
+        self.n_crashes = 0  # engines that ended while they ran, prepared or admitted it
         # The sink has the first n_shown tokens of the prompt's probabilities; this engine has sent n_shown_before.
         self.n_shown = self.n_shown_before = 0
         self.n_processed = -1  # the progress of its prefill that the sink was told
@@ -69,14 +69,15 @@ class Running:
             self.sink.on_prompt(event.tokens[n_known:], event.probs[n_known:])
 
     def on_progress(self, event: Progress) -> None:
-        """Pass on progress; what another engine has to prefill again is none."""
+        """Pass on progress. An engine that prefills again what an earlier one had makes none at first."""
         if event.n_processed > self.n_processed:
             self.n_processed = event.n_processed
             self.sink.on_progress(event.n_processed, event.prompt_us)
 
-    def lose_engine(self) -> None:
-        """The engine has ended: the task is an orphan until another engine takes it."""
-        self.n_crashes += self.slot >= 0 or self.is_preparing
+    def lose_engine(self, was_in_hand: bool) -> None:
+        """The engine has ended: the task is an orphan until another engine takes it. With `was_in_hand` the engine was
+        about to admit it."""
+        self.n_crashes += self.slot >= 0 or self.is_preparing or was_in_hand
         self.slot = -1
         self.is_sent = self.is_preparing = False
         self.n_shown_before = 0

@@ -34,6 +34,8 @@ class RequestContext(msgspec.Struct, frozen=True):
     session: int = 0  # the conversation, a hint for the choice of a slot; 0: none
     priority: int = 0
     deadline_us: int = 0  # on base.clock_us(); 0: none
+    # For so many seconds the client means to use the prompt again; 0: unknown, -1: it will not.
+    retention_s: int = 0
 
 
 class Task(msgspec.Struct):
@@ -111,6 +113,7 @@ class Action(msgspec.Struct, frozen=True):
     nowait: bool = False
     owner: int = 0  # the same number as in RequestContext
     session: int = 0  # likewise, of a state to insert
+    retention_s: int = 0  # likewise
     n_tokens: int = 0  # tokens of a state to restore or insert
     n_bytes: int = 0  # bytes of a state to restore or insert, at most the blob's size
     n_keep: int = 0

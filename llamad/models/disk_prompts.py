@@ -9,6 +9,8 @@ import asyncio
 import logging
 from typing import Protocol
 
+import msgspec
+
 from llamad.client.adapters import AdapterSet
 from llamad.client.engine_client import EngineClient
 from llamad.client.slot_states import States
@@ -26,6 +28,13 @@ log = logging.getLogger("llamad.cache")
 
 # The speed of the engine is measured over at least so many prompt tokens.
 MEASURED_TOKENS_MIN = 512
+
+
+class Hint(msgspec.Struct, frozen=True):
+    """What the request says about its prompt, as RequestContext has it."""
+
+    session: int = 0
+    retention_s: int = 0
 
 
 class ServedHost(Protocol):
@@ -85,13 +94,13 @@ class DiskPrompts:
         n_tokens = stats.get("n_prompt_tokens", 0)
         return stats.get("prompt_us", 0) / 1e6 / n_tokens if n_tokens >= MEASURED_TOKENS_MIN else 0.0
 
-    async def insert(self, wanted: Wanted, owner: int, session: int, adapters: AdapterSet) -> bool:
+    async def insert(self, wanted: Wanted, owner: int, hint: Hint, adapters: AdapterSet) -> bool:
         """Read an entry into the engine's cache. Return False if that was not possible in time. Requests that need the
         same entry at the same time read it once."""
-        name = wanted.found.entry.name
+        name = wanted.found.name
         inserting = self._inserting.get(name)
         if inserting is None:
-            inserting = asyncio.ensure_future(self._try_insert(wanted, owner, session, adapters))
+            inserting = asyncio.ensure_future(self._try_insert(wanted, owner, hint, adapters))
             self._inserting[name] = inserting
             inserting.add_done_callback(lambda _: self._inserting.pop(name, None))
         try:
@@ -101,9 +110,9 @@ class DiskPrompts:
         self.source.note(wanted.chain)
         return is_there
 
-    async def _try_insert(self, wanted: Wanted, owner: int, session: int, adapters: AdapterSet) -> bool:
+    async def _try_insert(self, wanted: Wanted, owner: int, hint: Hint, adapters: AdapterSet) -> bool:
         try:
-            is_there = await self._insert(wanted, owner, session, adapters)
+            is_there = await self._insert(wanted, owner, hint, adapters)
         except Exception:  # a bug costs the cache, not the requests that wait here
             log.exception("%sreading a prompt from disk failed", self._model.prefix)
             return False
@@ -111,7 +120,7 @@ class DiskPrompts:
             self.source.note(wanted.chain)  # at once, so that a request that comes now does not read it again
         return is_there
 
-    async def _insert(self, wanted: Wanted, owner: int, session: int, adapters: AdapterSet) -> bool:
+    async def _insert(self, wanted: Wanted, owner: int, hint: Hint, adapters: AdapterSet) -> bool:
         model = self._model
         engine, states = model.engine, model.states
         if engine is None or states is None or states.layout is None or model.model is None:
@@ -125,7 +134,8 @@ class DiskPrompts:
             0,
             fetched.blob,
             owner=owner,
-            session=session,
+            session=hint.session,
+            retention_s=hint.retention_s,
             n_tokens=fetched.n_tokens,
             n_bytes=fetched.blob.size,
             adapters=(adapters.number, 0, 0),

@@ -11,6 +11,8 @@ class EntryInfo(NamedTuple):
     session: int
     used: int
     checksum: int
+    retention_s: int = 0  # what the client said about the prompt: prompt_value.pyi
+    n_returns: int = 0
 
 class CacheMemory:
     fd: int

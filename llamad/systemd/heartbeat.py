@@ -7,7 +7,8 @@ never asks an engine.
 This is the second of two safeguards. Its host kills an engine that hangs after --engine-stall-seconds, which costs only
 the requests of that engine. Meanwhile the keep-alive messages go on, because a restart of the whole daemon would cost
 more. They stop only if the engine still exists some seconds later, such as one that waits in the kernel for a dead
-device. Loading has no time limit, because its time depends on the disk.
+device. Loading has no time limit, because its time depends on the disk, but an engine that neither computes nor reads
+for two minutes is killed, too.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ def test_probabilities_stops_and_held_text_go_on(stream, post):
 
 
 def test_a_long_answer_without_a_stream_is_not_lost():
-    """It is told about every 64 tokens."""
+    """It is told about every 16 tokens."""
 
     async def work():
         engine = MortalEngine(chaos(decode_us=1000))
@@ -273,6 +273,39 @@ def test_a_request_that_only_waited_does_not_count():
         assert waiting.done.n_decoded == 10
 
     crash_test(work, n_slots=1)
+
+
+def test_a_request_that_ends_engines_while_they_admit_it_fails():
+    """The front never hears that it has a slot, but sees which task the engine was about to admit."""
+
+    def stuck():
+        fake = Fake(chaos=7, decode_us=100)
+        fake.block_removals(True)  # a slot that holds a prompt cannot be given to another one
+        return fake
+
+    async def work():
+        engine = MortalEngine(stuck, n_slots=1)
+        earlier = engine.submit(task(engine, b"one", n_predict=1))
+        await until(earlier.ended.is_set)
+        guilty = engine.submit(task(engine, b"two", n_predict=1))
+        await until(lambda: engine.fake.is_waiting)
+        waiting = engine.submit(task(engine, b"three", n_predict=1))
+        engine.kill()
+        assert guilty.failed is None
+        first, earlier = task(engine, b"four", n_predict=1, context={"priority": 1}), Collected()
+        engine.client.submit(first, earlier, goes_on=True)
+        engine.start()
+        await until(earlier.ended.is_set)
+        await until(lambda: engine.fake.is_waiting)
+        engine.kill()
+        assert guilty.failed == (FAILURE_ENGINE, 0)
+        assert waiting.failed is None
+        engine.start()
+        await until(waiting.ended.is_set)
+        assert waiting.done.n_decoded == 1
+        await engine.close()
+
+    asyncio.run(work())
 
 
 def test_without_the_flag_they_fail():

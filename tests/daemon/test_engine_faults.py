@@ -134,6 +134,22 @@ def test_a_pause_of_all_processes_is_no_hang(server: Live) -> None:
     assert engines(server.process.pid) == before
 
 
+def test_an_engine_that_is_stopped_without_work_is_replaced(server: Live) -> None:
+    """Its next request would wait until it counted as hung."""
+    assert server.client.complete("Once", n_predict=2)["tokens_predicted"] == 2
+    server.wait_idle()
+    before = engines(server.process.pid)
+    os.kill(before[0], signal.SIGSTOP)
+    time.sleep(0.5)
+    os.kill(before[0], signal.SIGCONT)  # not for long enough
+    time.sleep(2)
+    assert engines(server.process.pid) == before
+    os.kill(before[0], signal.SIGSTOP)
+    server.wait_line("it hangs: a signal stopped it")
+    until(lambda: engines(server.process.pid) not in ([], before), "it did not end")
+    until(lambda: server.client.get("/health").status == 200, "no engine took its place")
+
+
 @pytest.mark.parametrize("kind", ENDS)
 def test_an_engine_that_ends_costs_its_requests_and_nothing_else(
     server: Live, faults: Faults, kind: str

@@ -29,6 +29,8 @@ BODIES = {
     "/v1/messages": CHAT,
     "/v1/messages/count_tokens": CHAT,
     "/apply-template": CHAT,
+    "/api/chat": {"messages": CHAT["messages"], "options": {"num_predict": 1}, "stream": False},
+    "/api/generate": {"prompt": "x", "options": {"num_predict": 1}, "stream": False},
 }
 SMALL = ("/slots/0?action=context-shift", "/slots/0?action=erase", "/sessions/1?action=remove", "/props")
 

@@ -37,6 +37,9 @@ NOT_WAKING: list[tuple[str, Any]] = [
     ("/v1/models", None),
     ("/metrics", None),
     ("/v1/loads", None),
+    ("/api/tags", None),
+    ("/api/ps", None),
+    ("/api/show", {"model": "any"}),
     ("/lora-adapters", None),
     ("/sessions", None),
     ("/slots", None),
@@ -52,6 +55,7 @@ WAKING: list[tuple[str, Any]] = [
     ("/completion", ASK),
     ("/v1/chat/completions", {**CHAT, "max_tokens": 2}),
     ("/v1/messages", {**CHAT, "max_tokens": 2}),
+    ("/api/chat", {**CHAT, "options": {"num_predict": 2}}),
     ("/v1/slots/0/info", None),
 ]
 
@@ -113,7 +117,7 @@ def test_answers_without_an_engine_are_those_of_an_awake_model(sleepy: Live) -> 
     fall_asleep(sleepy)
     asleep = [ask(sleepy.client, path, body).json for path, body in paths]
     for (path, _), one, other in zip(paths, awake, asleep, strict=True):
-        if path in ("/v1/loads", "/slots"):  # the slots hold nothing any more
+        if path in ("/v1/loads", "/slots", "/api/ps"):  # the slots hold nothing any more, and no model runs
             continue
         for answer in (one, other):
             if path == "/props" and "is_sleeping" in answer:

@@ -11,7 +11,7 @@ from support.states.ses1_layouts import N_VOCAB, learn
 
 from llamad.client.adapters import NO_ADAPTERS, AdapterSet
 from llamad.client.events import Acted
-from llamad.models.disk_prompts import DiskPrompts
+from llamad.models.disk_prompts import DiskPrompts, Hint
 from llamad.protocol.blobs import Arena
 from llamad.protocol.messages import ACTION_INSERT, RESULT_DONE, RESULT_ENGINE, RESULT_NO_ROOM
 
@@ -58,6 +58,7 @@ class Model:
         self.cache = disk.cache
         self.prompts = DiskPrompts(self.host, self.cache, "build")
         self.prompts.source._build = ""
+        self.prompts.source.layout = learn(PLAIN)
 
     def find(self, owner: int = 0, adapters: AdapterSet = NO_ADAPTERS):
         return self.prompts.find(owner, adapters, packed([*TOKENS, 1, 2]))
@@ -65,7 +66,7 @@ class Model:
     async def insert(self, owner: int = 0) -> bool:
         wanted = self.find(owner)
         assert wanted is not None
-        return await self.prompts.insert(wanted, owner, 55, NO_ADAPTERS)
+        return await self.prompts.insert(wanted, owner, Hint(55, 300), NO_ADAPTERS)
 
 
 @pytest.fixture
@@ -101,7 +102,7 @@ def test_requests_that_need_the_same_entry_read_it_once(model):
     async def run():
         wanted = [model.find(0) for _ in range(5)]
         first, *others = [
-            asyncio.ensure_future(model.prompts.insert(one, 0, 0, NO_ADAPTERS)) for one in wanted
+            asyncio.ensure_future(model.prompts.insert(one, 0, Hint(), NO_ADAPTERS)) for one in wanted
         ]
         await asyncio.sleep(0)
         first.cancel()  # its client leaves
@@ -149,8 +150,8 @@ def test_an_engine_that_is_busy_for_long_is_not_waited_for(model):
 
     async def run():
         wanted = model.find()
-        assert wanted.seconds == pytest.approx(0.0002 * 896)
-        return await model.prompts.insert(wanted, 0, 0, NO_ADAPTERS)
+        assert wanted.seconds == pytest.approx(0.0002 * 1000)
+        return await model.prompts.insert(wanted, 0, Hint(), NO_ADAPTERS)
 
     assert not asyncio.run(asyncio.wait_for(run(), 20))
 
@@ -159,7 +160,7 @@ def test_what_a_model_leaves_is_written_once_more(model):
     model.host.cache_memory.put(tokens_of(5, 600))
     model.prompts.close()
     model.cache.writer.step()
-    assert len(model.cache.folder.names()) == 3
+    assert len(model.cache.folder.names()) == 11
     model.host.cache_memory.put(tokens_of(6, 600))
     model.cache.writer.step()
-    assert len(model.cache.folder.names()) == 3
+    assert len(model.cache.folder.names()) == 11

@@ -62,9 +62,11 @@ def workers() -> Iterator[list[RpcWorker]]:
 
 
 @pytest.mark.real_model
-def test_a_model_over_two_machines_answers_as_on_one(real_live: Live, workers: list[RpcWorker]) -> None:
+def test_a_model_over_two_machines_answers_as_on_one(workers: list[RpcWorker]) -> None:
+    """Workers do not repack weights, and a CPU may compute repacked ones differently."""
     prompts = ("Once upon a time", "The capital of France is", "def fibonacci(n):")
-    expected = [real_live.client.complete(prompt, **GREEDY)["content"] for prompt in prompts]
+    with Live("-np", "4", "-c", "8192", "--no-repack") as alone:
+        expected = [alone.client.complete(prompt, **GREEDY)["content"] for prompt in prompts]
     endpoints = ",".join(worker.endpoint for worker in workers)
     with Live("-np", "4", "-c", "8192", "--rpc", endpoints, "-ts", "1,1") as split:
 

@@ -205,6 +205,7 @@ class MortalEngine:
         for core, link, fake, thread in self._ended:
             assert Port(link).stop()
             fake.block(False)
+            fake.block_removals(False)
             thread.join(WAIT_SECONDS)
             assert not thread.is_alive()
             core.descriptors.close()

@@ -96,7 +96,7 @@ def test_a_task_that_does_not_stream_sends_few_events():
     script = b"x" * 3000
     harness, task = generate(script, stream=False)
     assert harness.text(task) == script
-    assert len(pieces(harness, task)) <= len(script) // 64 + 1  # so that little is lost with an engine
+    assert len(pieces(harness, task)) <= len(script) // 16 + 1  # so that little is lost with an engine
 
 
 def test_a_long_beginning_of_a_stop_string_cannot_fill_the_ring():

@@ -85,6 +85,7 @@ cdef class Command:
         head.owner = context.owner
         head.client = context.client
         head.session = context.session
+        head.retention_s = context.retention_s
         head.priority = context.priority
         head.deadline_us = context.deadline_us
         head.group = task.group

@@ -10,7 +10,9 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 
 from llamad.client.events import Acted, Admitted, Done, Failed, Progress, PromptTokens, SlotCounts, SlotStep, Step
 
-from llamad.base.system cimport copy_once, load_int, load_time, now_us, store_int, take_time, wake_clear, wake_send
+from llamad.base.system cimport (
+    copy_once, load_acquire, load_int, load_time, now_us, store_int, take_time, wake_clear, wake_send,
+)
 from llamad.base.function_table cimport LLAMAD_SAMPLERS_MAX
 from llamad.client.command cimport Command
 from llamad.client.text_event cimport TextEvent as Text
@@ -142,6 +144,7 @@ cdef class Port:
             command.n_bytes = action.n_bytes or action.blob.size
         command.owner = action.owner
         command.session = action.session
+        command.retention_s = action.retention_s
         command.nowait = action.nowait
         command.n_tokens = action.n_tokens
         command.n_keep = action.n_keep
@@ -240,6 +243,10 @@ cdef class Port:
     def turn(self) -> tuple[int, bool]:
         """Return when the engine began its turn, and whether it has nothing to do."""
         return load_time(&self.channel.board.t_turn_us), load_int(&self.channel.board.is_resting) != 0
+
+    def task_in_hand(self) -> int:
+        """Return the id of the task that the engine is taking or admitting; 0 if there is none."""
+        return load_acquire(&self.channel.board.task_in_hand)
 
     def silent_us(self) -> int:
         """Return for how long the engine has made no progress although it has work; 0 if it has none."""

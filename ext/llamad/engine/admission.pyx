@@ -5,13 +5,15 @@ from libc.stdint cimport int32_t, int64_t
 from llamad.base.system cimport now_us
 from llamad.engine.events cimport emit_admitted, emit_failed, finish_failed
 from llamad.engine.kv.cells cimport cells_fit_running, cells_spare, cells_wanted
-from llamad.engine.kv.slots cimport SLOT_PREFILLING, Slot, slot_take, slots_choose
+from llamad.engine.kv.eviction cimport slots_choose
+from llamad.engine.kv.slots cimport SLOT_PREFILLING, Slot, slot_take
 from llamad.engine.kv.task_queue cimport Task, queue_remove, queue_take, task_close
 from llamad.engine.prefix.parking cimport parking_run
 from llamad.engine.prefix.sharing cimport (
     prefix_is_awaited, prefix_prepare, prefix_shared_running, prefix_should_wait, prefix_time_is_up,
 )
 from llamad.engine.prefix.prompt_ends cimport prompt_end_row
+from llamad.engine.publish cimport publish_task
 from llamad.engine.sample_step cimport sample_step_alone
 from llamad.engine.state.engine_state cimport State
 from llamad.engine.suspension cimport suspension_is_waiting
@@ -103,6 +105,7 @@ cdef void admission_run(State *state, int is_announced) noexcept nogil:
     state.cache.turn_us = 0
     while task != NULL and not prefix_time_is_up(state):
         next = task.next
+        publish_task(state, task.command.id)
         if _waits_for_group(state, task) or prefix_is_awaited(&state.slots, task):
             task = next
             continue
@@ -118,3 +121,4 @@ cdef void admission_run(State *state, int is_announced) noexcept nogil:
         elif task.command.options.id_slot < 0:
             break
         task = next
+    publish_task(state, 0)

@@ -27,8 +27,8 @@ cdef enum:
     FLUSH_BYTES = 4096       # a task that does not stream sends at most this much at once
     FLUSH_TOKENS = 1024
     FLUSH_PROBS = 8192       # rows of probabilities, 8 bytes each
-    SAVE_TOKENS = 64         # it sends what it has after so many tokens, and
-    SAVE_US = 1000000        # after this time, so that another engine can go on if this one ends
+    SAVE_TOKENS = 16         # it sends what it has after so many tokens, and
+    SAVE_US = 200000        # after this time, so that another engine can go on if this one ends
     AHEAD_BYTES_MAX = 262144  # of tokens that are held back and their probabilities, in one event
     FULL_PAUSE_US = 200
     NEW_LINE = 10

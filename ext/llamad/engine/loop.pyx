@@ -20,7 +20,7 @@ from llamad.engine.kv.task_queue cimport Task, queue_add, queue_find, task_close
 from llamad.engine.media_step cimport media_step_run
 from llamad.engine.prefix.parking cimport parking_save_last, parking_save_next, parking_timeout_ms
 from llamad.engine.prefix.prompt_ends cimport prompt_ends_free, prompt_ends_run
-from llamad.engine.publish cimport publish_counts, publish_rest, publish_turn
+from llamad.engine.publish cimport publish_counts, publish_rest, publish_task, publish_turn
 from llamad.engine.replay cimport replay_run
 from llamad.engine.sample_step cimport (
     sample_step_alert, sample_step_begin, sample_step_drain, sample_step_end, sample_step_next,
@@ -89,7 +89,9 @@ cdef void _take_commands(State *state) noexcept nogil:
     cdef void *payload = ring_peek(&state.channel.commands, &kind, &n)
     while payload != NULL:
         if kind == COMMAND_TASK:
+            publish_task(state, (<const TaskCommand *>payload).id)
             _on_task(state, <const TaskCommand *>payload)
+            publish_task(state, 0)
         elif kind == COMMAND_ABORT:
             _on_abort(state, (<TaskRef *>payload).id)
         elif kind == COMMAND_PAUSE or kind == COMMAND_RESUME:

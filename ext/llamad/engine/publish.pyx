@@ -1,8 +1,8 @@
 # Owns: what the engine thread publishes on the channel's board. Runs on that thread. The front reads the board directly
 # (client/port.pyx); it assumes that an engine hangs if it has work but begins no turn.
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint64_t
 
-from llamad.base.system cimport store_int, store_time
+from llamad.base.system cimport store_int, store_release, store_time
 from llamad.engine.kv.slots cimport SLOT_IDLE, SLOT_PREFILLING, SLOT_SUSPENDED, Slot
 from llamad.engine.state.engine_state cimport State
 from llamad.protocol.board cimport SlotView
@@ -20,6 +20,11 @@ cdef void publish_rest(State *state, int64_t now) noexcept nogil:
     """Publish that the engine waits for a command."""
     store_time(&state.channel.board.t_turn_us, now)
     store_int(&state.channel.board.is_resting, 1)
+
+
+cdef void publish_task(State *state, uint64_t id) noexcept nogil:
+    """Publish which task is taken or admitted (0: none), so that the front knows it if the engine ends meanwhile."""
+    store_release(&state.channel.board.task_in_hand, id)
 
 
 cdef void publish_counts(State *state) noexcept nogil:

@@ -40,8 +40,8 @@ cdef void _restore_counts(State *state, Slot *slot, const ResumePoint *resume) n
     slot.n_discarded = resume.n_discarded
     slot.truncated = resume.n_discarded > 0
     slot.t_prompt_us = resume.t_prompt_us
-    slot.t_sent_us = now_us()
-    slot.t_first_us = slot.t_sent_us - resume.t_predict_us
+    slot.t_sent_us = 0  # the next text is sent at once, so that even engines that end soon make progress
+    slot.t_first_us = now_us() - resume.t_predict_us
 
 
 cdef int32_t _take_again(State *state, Slot *slot, int32_t token) noexcept nogil:

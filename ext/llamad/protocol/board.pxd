@@ -76,4 +76,5 @@ ctypedef struct SlotView:
 ctypedef struct Board:
     int64_t t_turn_us          # when the engine thread began its turn, or went to rest
     int32_t is_resting         # it waits for commands, with nothing to compute
+    uint64_t task_in_hand      # the task that is taken from the ring or admitted right now; 0: none
     Stats stats

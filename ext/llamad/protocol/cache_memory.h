@@ -4,10 +4,10 @@
  * with a head and a table of rows; each row in use describes an entry, whose bytes have a range of the file of their
  * own. No range is given away twice, and most of the file has no pages: its size is no commitment of memory.
  *
- * Only the engine writes, except for `n_readers`. An entry that is complete is READY: the next engine adopts it, and
- * the front may read it. Whatever else a dying engine leaves is free for the next. While no engine runs, the front may
- * drop entries. Neither side trusts what the other has written: llamad_cache_row_is_sane() comes before any use of a
- * row.
+ * Only the engine writes, except for `n_readers`, which counts readers in the front. An entry that is complete is
+ * READY: the next engine adopts it, and the front may read it. Whatever else a dying engine leaves is free for the next.
+ * While no engine runs, the front may drop entries. Neither side trusts what the other has written:
+ * llamad_cache_row_is_sane() comes before any use of a row.
  */
 #ifndef LLAMAD_CACHE_MEMORY_H
 #define LLAMAD_CACHE_MEMORY_H
@@ -21,7 +21,7 @@ enum { LLAMAD_CACHE_VERSION = 1, LLAMAD_CACHE_ROWS = 8192, LLAMAD_CACHE_FINGERPR
 enum {
     LLAMAD_CACHE_FREE = 0,
     LLAMAD_CACHE_OWN = 1,     /* for the engine that made it alone: being written, held, or with media */
-    LLAMAD_CACHE_WRITTEN = 2, /* complete, but for its checksum */
+    LLAMAD_CACHE_WRITTEN = 2, /* complete; only its checksum is missing */
     LLAMAD_CACHE_READY = 3,
     LLAMAD_CACHE_LEAVING = 4 /* dropped while somebody reads it */
 };
@@ -42,7 +42,7 @@ enum {
 
 typedef struct llamad_cache_row {
     uint32_t state;    /* atomic */
-    int32_t n_readers; /* atomic: its pages stay while this is not 0 */
+    int32_t n_readers; /* atomic: readers in the front; its pages stay while there are readers */
     uint32_t kind;
     int32_t n_tokens;
     uint64_t id;
@@ -54,12 +54,13 @@ typedef struct llamad_cache_row {
     uint64_t adapters_base; /* its AdapterSpan: these numbers come from digests, so they stay valid */
     uint64_t adapters_set;
     int32_t n_base;
-    int32_t unused;
+    int32_t n_engine_readers; /* atomic: threads of the engine that read it; they end with the engine */
     uint64_t session;
-    uint64_t used;     /* when it was last used: now_us(), and larger is later */
-    uint64_t checksum; /* of its n_bytes */
-    uint64_t prefix;   /* a checkpoint's: llamad_cache_prefix() of the tokens after which it was made */
-    uint64_t unused_too;
+    uint64_t used;       /* when it was last used: now_us(), and larger is later */
+    uint64_t checksum;   /* of its n_bytes */
+    uint64_t prefix;     /* a checkpoint's: llamad_cache_prefix() of the tokens after which it was made */
+    int32_t retention_s; /* what the client said about the prompt: prompt_value.pxd */
+    int32_t n_returns;   /* how often its conversation went on */
 } llamad_cache_row;
 
 typedef struct llamad_cache_head {
@@ -106,8 +107,8 @@ int llamad_cache_row_is_sane(const llamad_cache *cache, int32_t row, uint32_t st
 /* Any process: keeps the entry's pages until llamad_cache_unpin(). Returns its row, or -1 if it is not READY. */
 int32_t llamad_cache_pin(llamad_cache *cache, uint64_t id);
 void llamad_cache_unpin(llamad_cache *cache, int32_t row);
-/* Drops the longest unused READY entries until they have at most n_bytes, and returns how many they have. Only while no
- * engine runs. Many pages do not keep the caller. What an engine has left half-written stays for the next to free. */
+/* Drops what an engine has left half-written and the longest unused READY entries until at most n_bytes are left, and
+ * returns how many are. Only while no engine runs. Many pages do not keep the caller. */
 uint64_t llamad_cache_shrink(llamad_cache *cache, uint64_t n_bytes);
 /* Returns the bytes that have pages. */
 uint64_t llamad_cache_resident(const llamad_cache *cache);

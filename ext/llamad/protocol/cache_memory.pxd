@@ -31,10 +31,13 @@ cdef extern from "llamad/protocol/cache_memory.h" nogil:
         uint64_t adapters_base
         uint64_t adapters_set
         int32_t n_base
+        int32_t n_engine_readers
         uint64_t session
         uint64_t used
         uint64_t checksum
         uint64_t prefix
+        int32_t retention_s
+        int32_t n_returns
 
     ctypedef struct llamad_cache_head:
         uint8_t fingerprint[32]

@@ -45,6 +45,8 @@ class EntryInfo(NamedTuple):
     session: int
     used: int
     checksum: int
+    retention_s: int = 0
+    n_returns: int = 0
 
 
 cdef class CacheMemory:
@@ -78,13 +80,13 @@ cdef class CacheMemory:
         """Return the states that are READY."""
         cdef llamad_cache_row row
         cdef int32_t i
-        found = []
+        entries = []
         for i in range(LLAMAD_CACHE_ROWS):
             if llamad_cache_row_is_sane(&self.cache, i, LLAMAD_CACHE_READY, &row) and row.kind == LLAMAD_CACHE_STATE:
-                found.append(EntryInfo(row.id, row.n_tokens, row.n_bytes, row.owner,
-                                       (row.adapters_set, row.adapters_base, row.n_base), row.session, row.used,
-                                       row.checksum))
-        return found
+                entries.append(EntryInfo(row.id, row.n_tokens, row.n_bytes, row.owner,
+                                         (row.adapters_set, row.adapters_base, row.n_base), row.session, row.used,
+                                         row.checksum, row.retention_s, row.n_returns))
+        return entries
 
     def pin(self, id: int) -> memoryview | None:
         """Return the entry's bytes, which stay until unpin(), or None if it is gone. An engine that goes wrong may change

@@ -28,7 +28,10 @@ _Static_assert(sizeof(llamad_cache_head) <= HEAD_BYTES && TABLE_BYTES <= DATA_AT
 
 static uint32_t state_of(const llamad_cache_row *row) { return __atomic_load_n(&row->state, __ATOMIC_SEQ_CST); }
 static void set_state(llamad_cache_row *row, uint32_t state) { __atomic_store_n(&row->state, state, __ATOMIC_SEQ_CST); }
-static int has_readers(const llamad_cache_row *row) { return __atomic_load_n(&row->n_readers, __ATOMIC_SEQ_CST) > 0; }
+static int has_readers(const llamad_cache_row *row) {
+    return __atomic_load_n(&row->n_readers, __ATOMIC_SEQ_CST) > 0 ||
+           __atomic_load_n(&row->n_engine_readers, __ATOMIC_SEQ_CST) > 0;
+}
 
 // --- the file -------------------------------------------------------------------------------------------------------
 
@@ -85,11 +88,15 @@ uint64_t llamad_cache_resident(const llamad_cache *cache) {
 
 // --- rows -----------------------------------------------------------------------------------------------------------
 
+static int has_range(const llamad_cache_row *row) {
+    return row->at >= DATA_AT && row->at < FILE_BYTES && row->at % PLACE == 0 && row->span <= FILE_BYTES - row->at &&
+           row->capacity <= row->span;
+}
+
 int llamad_cache_row_is_sane(const llamad_cache *cache, int32_t i, uint32_t state, llamad_cache_row *row) {
     if (state_of(&cache->rows[i]) != state) return 0;
     copy_once(row, &cache->rows[i], sizeof *row);
-    return row->at >= DATA_AT && row->at < FILE_BYTES && row->at % PLACE == 0 && row->span <= FILE_BYTES - row->at &&
-           row->capacity <= row->span && row->n_bytes > 0 && row->n_bytes <= row->capacity && row->n_tokens > 0 &&
+    return has_range(row) && row->n_bytes > 0 && row->n_bytes <= row->capacity && row->n_tokens > 0 &&
            (row->kind == LLAMAD_CACHE_STATE || row->kind == LLAMAD_CACHE_CHECKPOINT) &&
            (row->kind != LLAMAD_CACHE_STATE || row->n_bytes > 8 + (uint64_t) row->n_tokens * 4);
 }
@@ -155,6 +162,7 @@ static void renew(llamad_cache *cache, int32_t i) {
     cache->head->last_id += 1;
     row->id = cache->head->last_id;
     row->n_bytes = row->checksum = row->prefix = row->session = 0;
+    row->retention_s = row->n_returns = 0;
     cache->places[i].trust = LLAMAD_CACHE_TRUSTED;
     llamad_cache_use(cache, i);
 }
@@ -235,12 +243,12 @@ int llamad_cache_sign(llamad_cache *cache) {
         llamad_cache_row *row = &cache->rows[i];
         uint32_t state = LLAMAD_CACHE_WRITTEN;
         if (state_of(row) != state) continue;
-        __atomic_fetch_add(&row->n_readers, 1, __ATOMIC_SEQ_CST);
+        __atomic_fetch_add(&row->n_engine_readers, 1, __ATOMIC_SEQ_CST);
         if (state_of(row) == state) {
             row->checksum = llamad_cache_checksum(cache->places[i].data, row->n_bytes);
             __atomic_compare_exchange_n(&row->state, &state, LLAMAD_CACHE_READY, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
         }
-        llamad_cache_unpin(cache, i);
+        __atomic_fetch_sub(&row->n_engine_readers, 1, __ATOMIC_SEQ_CST);
         return 1;
     }
     return 0;
@@ -273,6 +281,7 @@ static int32_t clean(llamad_cache *cache) {
     cache->n_leaving = 0;
     for (i = 0; i < LLAMAD_CACHE_ROWS; i++) {
         llamad_cache_row *row = &cache->rows[i];
+        row->n_engine_readers = 0; // an engine that was killed could not take its own back
         if (llamad_cache_row_is_sane(cache, i, LLAMAD_CACHE_READY, &copy)) {
             kept[n++] = row;
         } else if (llamad_cache_row_is_sane(cache, i, LLAMAD_CACHE_LEAVING, &copy) && has_readers(row)) {
@@ -331,29 +340,50 @@ int32_t llamad_cache_adopt(llamad_cache *cache, const uint8_t *fingerprint) {
     return n;
 }
 
-// Drops a row of a memory that no engine uses. Its range is never given away again, so another thread may free it.
-static void forget(llamad_cache *cache, const llamad_cache_row *copy, int32_t i) {
+// Drops a row of a memory that no engine uses, and returns the bytes that it still has. Its range is never given away
+// again, so another thread may free it.
+static uint64_t forget(llamad_cache *cache, int32_t i) {
+    llamad_cache_row copy;
     set_state(&cache->rows[i], LLAMAD_CACHE_LEAVING);
-    if (has_readers(&cache->rows[i])) return; // it was pinned just now; the next engine frees it
-    llamad_pages_drop(cache->fd, NULL, 0, copy->at, copy->capacity);
+    copy_once(&copy, &cache->rows[i], sizeof copy);
+    if (has_readers(&cache->rows[i])) return has_range(&copy) ? copy.capacity : 0; // the next engine frees it
+    if (has_range(&copy)) llamad_pages_drop(cache->fd, NULL, 0, copy.at, copy.capacity);
     set_state(&cache->rows[i], LLAMAD_CACHE_FREE);
+    return 0;
+}
+
+typedef struct {
+    uint64_t used, capacity;
+    int32_t row;
+} candidate;
+
+static int by_use(const void *a, const void *b) {
+    const candidate *x = (const candidate *) a, *y = (const candidate *) b;
+    return x->used < y->used ? -1 : x->used > y->used;
 }
 
 uint64_t llamad_cache_shrink(llamad_cache *cache, uint64_t n_bytes) {
-    llamad_cache_row copy, oldest = {0};
-    uint64_t n;
-    int32_t i, chosen;
-    do {
-        chosen = -1;
-        for (i = 0, n = 0; i < LLAMAD_CACHE_ROWS; i++) {
-            if (!llamad_cache_row_is_sane(cache, i, LLAMAD_CACHE_READY, &copy)) continue;
+    candidate *ready = (candidate *) malloc(LLAMAD_CACHE_ROWS * sizeof *ready);
+    llamad_cache_row copy;
+    uint64_t n = 0;
+    int32_t i, n_ready = 0;
+    if (!ready) return llamad_cache_resident(cache);
+    for (i = 0; i < LLAMAD_CACHE_ROWS; i++) {
+        if (state_of(&cache->rows[i]) == LLAMAD_CACHE_FREE) continue;
+        cache->rows[i].n_engine_readers = 0;
+        if (llamad_cache_row_is_sane(cache, i, LLAMAD_CACHE_READY, &copy)) {
+            ready[n_ready++] = (candidate){copy.used, copy.capacity, i};
             n += copy.capacity;
-            if (copy.n_readers == 0 && (chosen < 0 || copy.used < oldest.used)) {
-                chosen = i;
-                oldest = copy;
-            }
+        } else {
+            n += forget(cache, i);
         }
-        if (n > n_bytes && chosen >= 0) forget(cache, &oldest, chosen);
-    } while (n > n_bytes && chosen >= 0);
+    }
+    qsort(ready, (size_t) n_ready, sizeof *ready, by_use);
+    for (i = 0; i < n_ready && n > n_bytes; i++) {
+        if (has_readers(&cache->rows[ready[i].row])) continue;
+        n -= ready[i].capacity;
+        n += forget(cache, ready[i].row);
+    }
+    free(ready);
     return n;
 }

@@ -132,6 +132,7 @@ ctypedef struct TaskCommand:
     int64_t t_submit_us
     int64_t answer_bytes_max   # about what it may become as JSON; 0: no limit
     int32_t priority           # higher goes first
+    int32_t retention_s        # what the client says about its prompt (prompt_value.pxd)
     int32_t n_prompt           # tokens to prefill
     int32_t n_asked            # tokens of the request's own prompt: n_prompt, unless the task goes on
     int32_t n_penalty          # -1: the penalties see the request's prompt, with which the prompt begins
@@ -179,6 +180,7 @@ ctypedef struct ActionCommand:
     uint64_t n_bytes           # of a state to restore
     uint64_t owner             # as of a task
     uint64_t session           # likewise, of an inserted state
+    int32_t retention_s        # likewise
     int32_t kind
     int32_t slot
     int32_t nowait

@@ -8,13 +8,14 @@ from __future__ import annotations
 import msgspec
 
 from llamad.api.generate.prepare import PreparedPrompts
+from llamad.api.generate.task_maker import retention_s
 from llamad.api.request.parse import GenerationRequest
 from llamad.api.service.adapters import adapter_set, adapters_of
 from llamad.api.service.served_model import ServedModel
 from llamad.client.adapters import AdapterSet
 from llamad.http.request import Request
 from llamad.models.cache_disk.disk_cache import Wanted
-from llamad.models.disk_prompts import DiskPrompts
+from llamad.models.disk_prompts import DiskPrompts, Hint
 
 
 class Stored(msgspec.Struct, frozen=True):
@@ -32,7 +33,7 @@ class FromDisk:
     ) -> None:
         self._disk: DiskPrompts | None = served.host.disk
         self._owner = served.owner(request)
-        self._session = served.service.session(request)
+        self._hint = Hint(served.service.session(request), retention_s(generation))
         self._stored: list[Stored] = []
         if self._disk is None or not generation.cache_prompt or any(ready.rows):
             return
@@ -50,4 +51,4 @@ class FromDisk:
         """Return when the engine has the entries, or as soon as computing them is faster."""
         assert self._disk is not None
         for one in self._stored:
-            await self._disk.insert(one.wanted, self._owner, self._session, one.adapters)
+            await self._disk.insert(one.wanted, self._owner, self._hint, one.adapters)

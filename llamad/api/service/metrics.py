@@ -76,6 +76,13 @@ class ModelMetrics:
         )
         self.token_gap_seconds = _histogram("llamad:token_gap_seconds", "Between two tokens of a stream.")
         self.queue_seconds = _histogram("llamad:queue_seconds", "Wait for a slot.")
+        # The requests that computed known tokens again, and these tokens, by the reason.
+        self.cache_misses: dict[str, int] = {}
+        self.cache_missed_tokens: dict[str, int] = {}
+
+    def count_miss(self, reason: str, n_tokens: int) -> None:
+        self.cache_misses[reason] = self.cache_misses.get(reason, 0) + 1
+        self.cache_missed_tokens[reason] = self.cache_missed_tokens.get(reason, 0) + n_tokens
 
     @property
     def histograms(self) -> tuple[Histogram, ...]:

@@ -27,7 +27,7 @@ WAIT_SECONDS_MAX = 30.0
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """An entry that a prompt should get before it is submitted, and how long the prompt may wait for it."""
+    """What a prompt should get before it is submitted, and how long it may wait for that."""
 
     found: Found
     chain: Chain
@@ -51,7 +51,7 @@ class DiskCache:
 
     @property
     def n_entries(self) -> int:
-        return len(self.index)
+        return self.index.n_prompts
 
     @property
     def n_faults(self) -> int:
@@ -64,27 +64,26 @@ class DiskCache:
     def find(
         self, source: Source, key_name: str, adapters: int, prompt: bytes, token_seconds: float = 0.0
     ) -> Wanted | None:
-        """Return the entry that would save the prompt enough tokens. If there is none, the prompt counts as submitted.
+        """Return what would save the prompt enough tokens. If there is nothing, the prompt counts as submitted.
         `token_seconds` is the time that the engine takes to compute a token; 0: unknown."""
         fingerprint = source.fingerprint
         if not fingerprint or len(prompt) < TOKENS_MIN * TOKEN_BYTES:
             return None
         chain = Chain(self.folder.salt, Group(fingerprint, self.folder.owner(key_name), adapters), prompt)
-        n_known, found = source.n_known(chain), self.index.find(chain)
-        if found is not None and found.n_tokens >= n_known + TOKENS_MIN:
-            seconds = _wait_seconds(found.n_tokens - n_known, token_seconds)
-            if self.reader.can_read(found, seconds):
-                return Wanted(found, chain, prompt, seconds)
+        n_known, longest = source.n_known(chain), self.index.find(chain)
+        if longest is not None and longest.n_tokens >= n_known + TOKENS_MIN:
+            seconds = _wait_seconds(longest.n_tokens - n_known, token_seconds)
+            if self.reader.can_read(longest.n_bytes, seconds):
+                return Wanted(longest, chain, prompt, seconds)
         source.note(chain)
         return None
 
     async def fetch(self, wanted: Wanted, target: Target) -> Fetched | None:
-        """Return the state of an entry, or None if it cannot be read in time."""
+        """Return the state of what was found, or None if it cannot be read in time."""
         return await self.reader.fetch(wanted.found, wanted.prompt, target, wanted.seconds)
 
     async def finish(self, seconds: float) -> None:
-        """Write what is not on disk yet, for at most this time, and read nothing any more. The threads end with the
-        process."""
+        """Stop reading, and write what is not on disk yet, for at most this time. The threads end with the process."""
         self.reader.close()
         if not await asyncio.get_running_loop().run_in_executor(None, self.writer.flush, seconds):
             log.warning("--cache-disk: not all prompts could be written within %g s before the exit", seconds)

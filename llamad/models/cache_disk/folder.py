@@ -17,10 +17,10 @@ from collections.abc import Iterable, Iterator
 from llamad.base import atomic_file
 
 SUBFOLDER = "llamad-prompts"
-ENDING = ".kv"
 SALT = "salt"
 SALT_BYTES = 32
-_NAME = re.compile(r"[0-9a-f]{32}\.kv").fullmatch
+_NAME = re.compile(r"[0-9a-f]{32}\.(block|end)").fullmatch
+_OLD_NAME = re.compile(r"[0-9a-f]{32}\.kv").fullmatch  # of the format before blocks
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -75,10 +75,18 @@ class Folder:
         with self.opened() as folder:
             return [name for name in os.listdir(folder) if _NAME(name)]
 
-    def sweep(self) -> None:
-        """Remove temporary files of processes that have ended. Raises OSError."""
+    def sweep(self) -> int:
+        """Remove temporary files of processes that have ended, and files of an older format, whose number is returned.
+        Raises OSError."""
+        n_old = 0
         with self.opened() as folder:
             atomic_file.sweep(folder)
+            for name in os.listdir(folder):
+                if _OLD_NAME(name):
+                    with contextlib.suppress(OSError):
+                        os.unlink(name, dir_fd=folder)
+                        n_old += 1
+        return n_old
 
     def write(self, name: str, pieces: Iterable[bytes | memoryview]) -> int:
         """Write an entry and return its size. Raises OSError."""
@@ -102,11 +110,6 @@ class Folder:
         if not key_name:
             return ""
         return hashlib.blake2b(key_name.encode(), key=self.salt, digest_size=16).hexdigest()
-
-
-def file_name(end: bytes) -> str:
-    """Return the name of the entry whose tokens and group have this hash, so that none is stored twice."""
-    return end.hex() + ENDING
 
 
 def _salt(folder: int) -> bytes:

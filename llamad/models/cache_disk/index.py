@@ -1,42 +1,86 @@
-"""The index of the entries on disk: which files there are, and which one has most of a prompt.
+"""The index of the files on disk: which there are, what they have of a prompt, and which of them go first.
 
-Any thread; every method holds the lock for a short time. Must not touch the disk. An entry is listed under the hash of
-each of its blocks, so that the longest match is found by walking the prompt's own hashes.
+Any thread. The event loop only looks up keys of dictionaries, and never waits: the lock is for those who change them.
+Must not touch the disk. A file is a node of a tree: a block lies under the digest of the blocks before it.
 """
 
 from __future__ import annotations
 
+import heapq
 import threading
+from collections import defaultdict
+from collections.abc import Iterable
 
 import msgspec
 
-from llamad.models.cache_disk.prefixes import BLOCK_TOKENS, Chain, Group
-from llamad.models.cache_disk.value import Worth, value
+from llamad.models.cache_disk.prefixes import BLOCK_TOKENS, TOKEN_BYTES, Chain, n_common
+from llamad.models.cache_disk.row_file import BLOCK, Description
+from llamad.protocol.prompt_value import value
 
-# A use after this time is a return; earlier ones may belong to the request that has made the entry.
+# A use after this time is a return; earlier ones may belong to the request that has made the file.
 RETURN_SECONDS = 1.0
+# Fewer tokens of a block, up to which it agrees with a prompt, are not worth reading it.
+PART_MIN = 16
+BRANCHES_MAX = 256  # so many blocks are compared with a prompt, the last that were added
 
 
-class Entry(msgspec.Struct, eq=False):
-    """One file."""
+class Stored(msgspec.Struct, eq=False):
+    """One file. `about` has no more bytes than a block's tokens."""
 
     name: str
-    group: Group
-    n_tokens: int
+    about: Description
     n_bytes: int  # of the file
-    is_whole: bool
-    has_session: bool
-    created: float  # seconds since the epoch, like `used`
-    used: float
-    hashes: list[bytes]
-    end: bytes
+    used: float  # seconds since the epoch
+    digest: bytes
+    retention_s: int = 0
+    n_returns: int = 0
+    is_named: bool = False
+    noted: float = 0.0  # the time of use that the file itself has
+
+    @property
+    def is_end(self) -> bool:
+        return self.about.kind != BLOCK
+
+    @property
+    def n_tokens(self) -> int:
+        return self.about.n_tokens
+
+
+def stored(about: Description, n_bytes: int, used: float) -> Stored:
+    """Return the index's view of a file."""
+    return Stored(
+        about.name,
+        about,
+        n_bytes,
+        used,
+        about.digest,
+        about.retention_s,
+        about.n_returns + (used > about.created + RETURN_SECONDS),
+        about.is_named,
+        used,
+    )
 
 
 class Found(msgspec.Struct, frozen=True):
-    """The entry that has most of a prompt, and how many of its tokens at least."""
+    """What the disk has of a prompt: its blocks from the first on, the end that they need, and how many of the prompt's
+    tokens can be used with them."""
 
-    entry: Entry
+    blocks: list[Stored]
+    end: Stored | None
     n_tokens: int
+
+    @property
+    def files(self) -> list[Stored]:
+        return self.blocks if self.end is None else [*self.blocks, self.end]
+
+    @property
+    def name(self) -> str:
+        """The same for prompts that need the same files."""
+        return self.files[-1].name
+
+    @property
+    def n_bytes(self) -> int:
+        return sum(one.n_bytes for one in self.files)
 
 
 class Index:
@@ -44,131 +88,261 @@ class Index:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._entries: dict[str, Entry] = {}
-        self._by_block: dict[bytes, set[str]] = {}  # the names of entries that contain the block
+        self._by_name: dict[str, Stored] = {}
+        self._blocks: dict[bytes, Stored] = {}  # by their digests
+        # What lies behind whole blocks with a digest, by name.
+        self._blocks_behind: dict[bytes, dict[str, Stored]] = {}
+        self._ends_behind: dict[bytes, dict[str, Stored]] = {}
         self.n_bytes = 0
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._by_name)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._entries
+        return name in self._by_name
+
+    @property
+    def n_prompts(self) -> int:
+        return len(self.lasts())
+
+    def is_last(self, one: Stored) -> bool:
+        """Return whether a block has no block behind it."""
+        return not one.is_end and one.digest not in self._blocks_behind
+
+    def lasts(self) -> list[Stored]:
+        """Return the last block of each prompt."""
+        return [one for one in list(self._blocks.values()) if self.is_last(one)]
+
+    def before(self, one: Stored) -> Stored | None:
+        """Return the block before a file; None if it is the first, or if it is missing."""
+        return self._blocks.get(one.about.before)
+
+    def ends_in(self, block: Stored) -> list[Stored]:
+        """Return the ends that lie in a block."""
+        ends = self._ends_behind.get(block.about.before, {}).values()
+        own = [one for one in list(ends) if block.about.tokens.startswith(one.about.tokens)]
+        return own + list(self._ends_behind.get(block.digest, {}).values())
 
     def names(self) -> set[str]:
-        with self._lock:
-            return set(self._entries)
+        return set(list(self._by_name))
 
-    def add(self, entry: Entry) -> None:
-        """Add an entry, or replace the one of this name."""
+    def all(self) -> list[Stored]:
+        return list(self._by_name.values())
+
+    def get(self, name: str) -> Stored | None:
+        return self._by_name.get(name)
+
+    def add(self, one: Stored) -> None:
+        """Add a file, or replace the one of this name."""
         with self._lock:
-            self._remove(entry.name)
-            self._entries[entry.name] = entry
-            self.n_bytes += entry.n_bytes
-            for block in entry.hashes:
-                self._by_block.setdefault(block, set()).add(entry.name)
+            self._remove(one.name)
+            self._by_name[one.name] = one
+            self.n_bytes += one.n_bytes
+            if not one.is_end:
+                self._blocks[one.digest] = one
+            behind = self._ends_behind if one.is_end else self._blocks_behind
+            behind.setdefault(one.about.before, {})[one.name] = one
 
     def remove(self, name: str) -> None:
-        """Forget an entry, if it is known."""
+        """Forget a file, if it is known."""
         with self._lock:
             self._remove(name)
 
     def _remove(self, name: str) -> None:
-        entry = self._entries.pop(name, None)
-        if entry is None:
+        one = self._by_name.pop(name, None)
+        if one is None:
             return
-        self.n_bytes -= entry.n_bytes
-        for block in entry.hashes:
-            names = self._by_block.get(block)
-            if names is not None:
-                names.discard(name)
-                if not names:
-                    del self._by_block[block]
+        self.n_bytes -= one.n_bytes
+        if not one.is_end:
+            del self._blocks[one.digest]
+        behind = self._ends_behind if one.is_end else self._blocks_behind
+        siblings = behind[one.about.before]
+        del siblings[name]
+        if not siblings:
+            del behind[one.about.before]
 
-    def use(self, name: str, now: float) -> None:
-        """Note that an entry was used."""
-        with self._lock:
-            entry = self._entries.get(name)
-            if entry is not None:
-                entry.used = max(entry.used, now)
+    # Finding. Without the lock: each line looks at a dictionary once.
+
+    def _behind(self, digest: bytes) -> list[Stored]:
+        siblings = self._blocks_behind.get(digest)
+        return list(siblings.values())[-BRANCHES_MAX:] if siblings else []
 
     def find(self, chain: Chain) -> Found | None:
-        """Return the entry that has most of the prompt, or None."""
-        hashes = chain.hashes
-        with self._lock:
-            n_known = self._n_known(hashes)
-            for n_blocks in range(n_known, 0, -1):
-                entries = [self._entries[name] for name in self._by_block[hashes[n_blocks - 1]]]
-                found = [one for one in (_usable(entry, chain, n_blocks) for entry in entries) if one]
-                if found:
-                    return max(found, key=lambda one: (one.n_tokens, -one.entry.n_bytes))
+        """Return what there is of the prompt, or None. Its last token is always computed."""
+        blocks: list[Stored] = []
+        for digest in chain.digests[1:]:
+            one = self._blocks.get(digest)
+            if one is None:
+                break
+            blocks.append(one)
+        n_whole, rest = len(blocks), chain.behind(len(blocks))
+        n_part = 0
+        for one in self._behind(chain.digests[n_whole]):
+            n = n_common(one.about.tokens, rest)
+            if n > n_part:
+                n_part, blocks[n_whole:] = n, [one]
+        if blocks and blocks[-1].about.needs_ends:
+            return self._up_to_an_end(chain, blocks, n_whole, n_part)
+        if n_part < PART_MIN:
+            n_part, blocks = 0, blocks[:n_whole]
+        n_tokens = min(n_whole * BLOCK_TOKENS + n_part, chain.n_tokens - 1)
+        return Found(blocks, None, n_tokens) if blocks else None
+
+    def _up_to_an_end(self, chain: Chain, blocks: list[Stored], n_whole: int, n_part: int) -> Found | None:
+        """Return the blocks up to the last end that the prompt has."""
+        for n_before in range(n_whole, -1, -1):
+            best: Stored | None = None
+            rest = chain.behind(n_before)
+            n_usable = min(BLOCK_TOKENS if n_before < n_whole else n_part, len(rest) // TOKEN_BYTES)
+            for end in list(self._ends_behind.get(chain.digests[n_before], {}).values()):
+                n = end.n_tokens - end.about.begin
+                is_there = n <= n_usable and rest[: n * TOKEN_BYTES] == end.about.tokens
+                if (
+                    is_there
+                    and end.n_tokens < chain.n_tokens
+                    and (best is None or end.n_tokens > best.n_tokens)
+                ):
+                    best = end
+            if best is not None and best.n_tokens > 0:
+                n_blocks = -(-best.n_tokens // BLOCK_TOKENS)
+                return Found(blocks[:n_blocks], best, best.n_tokens)
         return None
 
-    def _n_known(self, hashes: list[bytes]) -> int:
-        """Return how many of a prompt's first blocks some entry has. All entries of a block have those before it."""
-        low, high = 0, len(hashes)
-        while low < high:
-            middle = (low + high + 1) // 2
-            if hashes[middle - 1] in self._by_block:
-                low = middle
-            else:
-                high = middle - 1
-        return low
+    # What stays.
 
-    def superseded(self, entry: Entry) -> list[Entry]:
-        """Return the entries whose blocks this longer entry has, too. Those that can be used only with all of their
-        tokens are never superseded completely, so they are not among them."""
-        with self._lock:
-            if entry.is_whole:
-                return []
-            return [one for one in self._shorter(entry) if not one.is_whole]
-
-    def _shorter(self, entry: Entry) -> list[Entry]:
-        names = self._by_block.get(entry.hashes[0], set()) if entry.hashes else set()
-        known = set(entry.hashes)
+    def superseded(self, about: Description) -> list[Stored]:
+        """Return the shorter blocks that this longer one begins with: a conversation that has grown needs them no
+        more."""
         return [
             one
-            for one in (self._entries[name] for name in names)
-            if one.name != entry.name and one.n_tokens <= entry.n_tokens and one.hashes[-1] in known
+            for one in self._behind(about.before)
+            if len(one.about.tokens) < len(about.tokens) and about.tokens.startswith(one.about.tokens)
         ]
 
-    def to_remove(self, n_bytes: int, now: float, entry: Entry | None = None) -> list[Entry] | None:
-        """Return the entries with the smallest values that together have at least n_bytes; all if that is not enough.
-        `entry` is a new one that needs the room: return None if it is worth less than one of them."""
-        with self._lock:
-            values = [(self._value(one, now), one.used, one.name) for one in self._entries.values()]
-            least = self._value(entry, now) if entry is not None else float("inf")
-            removed: list[Entry] = []
-            for one_value, _, name in sorted(values):
-                if n_bytes <= 0:
-                    break
-                if one_value > least:
-                    return None
-                one = self._entries[name]
-                removed.append(one)
-                n_bytes -= one.n_bytes
-            return removed
+    def orphans(self) -> set[str]:
+        """Return the names of files that lack a block somewhere before them, so that nothing can use them."""
+        there: set[bytes] = set()
+        orphans: set[str] = set()
+        for one in sorted(self.all(), key=lambda one: one.about.begin):
+            if one.about.begin and one.about.before not in there:
+                orphans.add(one.name)
+            elif not one.is_end:
+                there.add(one.digest)
+        return orphans
 
-    def _value(self, entry: Entry, now: float) -> float:
-        last = self._by_block.get(entry.hashes[-1], set()) if entry.hashes else set()
-        longer = (self._entries[name] for name in last if name != entry.name)
-        return value(
-            Worth(
-                n_tokens=entry.n_tokens,
-                n_bytes=entry.n_bytes,
-                idle_seconds=now - entry.used,
-                has_returned=entry.used > entry.created + RETURN_SECONDS,
-                has_session=entry.has_session,
-                is_superseded=any(one.n_tokens > entry.n_tokens for one in longer),
+    def to_remove(
+        self,
+        n_bytes: int,
+        now: float,
+        *,
+        bytes_max: int = 0,
+        worth: float = float("inf"),
+        kept: Iterable[str] = (),
+    ) -> list[Stored] | None:
+        """Return the files with the smallest values that together have at least n_bytes, the ends of prompts first; all
+        if that is not enough. `worth` is the value of a new file that needs the room: return None if it is worth less
+        than one of them. `kept` are the names of blocks that it needs. `bytes_max` is shared by the keys, as far as
+        hints count."""
+        if n_bytes <= 0:
+            return []
+        tree = _Tree(self.all(), now, bytes_max, set(kept))
+        removed: list[Stored] = []
+        while n_bytes > 0 and tree.heap:
+            least, one = tree.pop()
+            if least > worth:
+                return None
+            removed.append(one)
+            n_bytes -= one.n_bytes
+        return removed if n_bytes <= 0 or worth == float("inf") else None
+
+
+class _Tree:
+    """A copy of the index from which files are taken away, the least valuable first, and never one that others need."""
+
+    def __init__(self, files: list[Stored], now: float, bytes_max: int, kept: set[str]) -> None:
+        self._now = now
+        self._kept = kept
+        self._blocks = {one.digest: one for one in files if not one.is_end}
+        self._n_behind: dict[bytes, int] = defaultdict(int)  # files that need the block with this digest
+        self._bearers: dict[str, list[Stored]] = {}  # the blocks that an end needs, by its name
+        self._n_ends: dict[str, int] = defaultdict(int)  # the ends within a block, by its name
+        behind: dict[bytes, list[Stored]] = defaultdict(list)
+        for one in files:
+            if one.about.begin:
+                self._n_behind[one.about.before] += 1
+            if not one.is_end:
+                behind[one.about.before].append(one)
+        for one in files:
+            if one.is_end:
+                bearers = [b for b in behind[one.about.before] if b.about.tokens.startswith(one.about.tokens)]
+                self._bearers[one.name] = bearers
+                for block in bearers:
+                    self._n_ends[block.name] += 1
+        self._hints = _hint_shares(files, bytes_max)
+        self.heap = [(self._value(one), one.used, one.name, one) for one in files if self._is_free(one)]
+        heapq.heapify(self.heap)
+
+    def _is_free(self, one: Stored) -> bool:
+        """Return whether no other file needs it."""
+        if one.name in self._kept:
+            return False
+        return one.is_end or (self._n_behind[one.digest] == 0 and self._n_ends[one.name] == 0)
+
+    def _value(self, one: Stored) -> float:
+        if one.is_end:
+            n_own = one.n_tokens
+            bearers = self._bearers[one.name]
+            is_superseded = any(
+                self._n_behind[block.digest] or self._n_ends[block.name] > 1 for block in bearers
             )
+        else:
+            n_own = one.n_tokens - one.about.begin
+            is_superseded = one.about.needs_ends  # no end is left that could use it
+        return value_of(
+            one, self._now, n_own, is_superseded=is_superseded, has_hints=self._hints[one.about.group.owner]
         )
 
+    def pop(self) -> tuple[float, Stored]:
+        least, _, _, one = heapq.heappop(self.heap)
+        if one.about.begin:
+            self._n_behind[one.about.before] -= 1
+            self._push(self._blocks.get(one.about.before))
+        for block in self._bearers.get(one.name, ()):
+            self._n_ends[block.name] -= 1
+            self._push(block)
+        return least, one
 
-def _usable(entry: Entry, chain: Chain, n_blocks: int) -> Found | None:
-    """Return what an entry that has the prompt's first n_blocks can give to it. The last token of a prompt is always
-    computed."""
-    if not entry.is_whole:
-        return Found(entry, n_blocks * BLOCK_TOKENS)
-    is_all = len(entry.hashes) == n_blocks and entry.n_tokens < chain.n_tokens
-    if is_all and chain.end(entry.n_tokens) == entry.end:
-        return Found(entry, entry.n_tokens)
-    return None
+    def _push(self, one: Stored | None) -> None:
+        if one is not None and self._is_free(one):
+            heapq.heappush(self.heap, (self._value(one), one.used, one.name, one))
+
+
+def _hint_shares(files: list[Stored], bytes_max: int) -> dict[str, bool]:
+    """Return for each owner whether its hints count: as long as what they are about has no more than the owner's share
+    of the limit."""
+    hinted: dict[str, int] = defaultdict(int)
+    for one in files:
+        hinted[one.about.group.owner] += one.n_bytes if one.is_named or one.retention_s > 0 else 0
+    return {owner: not bytes_max or n * len(hinted) <= bytes_max for owner, n in hinted.items()}
+
+
+def value_of(
+    one: Stored,
+    now: float,
+    n_own: int,
+    *,
+    n_end: int = 0,
+    is_superseded: bool = False,
+    has_hints: bool = True,
+) -> float:
+    """Return the value of a file that has n_own tokens itself, in a prompt of n_end tokens, if that is known."""
+    return value(
+        n_end=max(n_end, one.n_tokens),
+        n_tokens=n_own,
+        n_bytes=one.n_bytes,
+        idle_s=now - one.used,
+        n_returns=one.n_returns,
+        retention_s=one.retention_s if has_hints else min(one.retention_s, 0),
+        is_named=one.is_named and has_hints,
+        is_superseded=is_superseded,
+    )

@@ -1,4 +1,4 @@
-"""Hashes of a prompt's beginnings, by which the index finds entries without comparing tokens.
+"""Hashes of a prompt's beginnings, by which blocks are named and found.
 
 Pure functions, any thread. Each block of tokens is hashed together with everything before it, so that two prompts have
 a hash in common exactly if they begin with the same blocks. The salt makes collisions impossible to prepare.
@@ -10,11 +10,10 @@ from hashlib import blake2b
 
 import msgspec
 
-BLOCK_TOKENS = 128
+BLOCK_TOKENS = 256  # as in the cache memory
 TOKEN_BYTES = 4
 BLOCK_BYTES = BLOCK_TOKENS * TOKEN_BYTES
-HASH_BYTES = 8  # a block's hash in the index and in files
-_DIGEST_BYTES = 16
+DIGEST_BYTES = 16
 
 
 class Group(msgspec.Struct, frozen=True):
@@ -28,44 +27,44 @@ class Group(msgspec.Struct, frozen=True):
         return f"{self.fingerprint}/{self.owner}/{self.adapters}".encode()
 
 
-class Chain:
-    """The hashes of all beginnings of a prompt that consist of whole blocks. `tokens` are int32 ids."""
+def root(salt: bytes, group: Group) -> bytes:
+    """Return the digest of no tokens."""
+    return blake2b(group.packed(), key=salt, digest_size=DIGEST_BYTES).digest()
 
-    __slots__ = ("_digests", "_tokens", "hashes")
+
+def digest_after(before: bytes, tokens: bytes | memoryview) -> bytes:
+    """Return the digest of a prompt with these tokens, at most a block, behind whole blocks with that digest."""
+    return blake2b(tokens, key=before, digest_size=DIGEST_BYTES).digest()
+
+
+class Chain:
+    """The digests of all beginnings of a prompt that consist of whole blocks. `tokens` are int32 ids."""
+
+    __slots__ = ("digests", "tokens")
 
     def __init__(self, salt: bytes, group: Group, tokens: bytes | memoryview) -> None:
-        self._tokens = memoryview(tokens).cast("B")
-        digest = blake2b(group.packed(), key=salt, digest_size=_DIGEST_BYTES).digest()
-        self._digests = digests = [digest]
-        for at in range(0, len(self._tokens) - BLOCK_BYTES + 1, BLOCK_BYTES):
-            block = self._tokens[at : at + BLOCK_BYTES]
-            digest = blake2b(block, key=digest, digest_size=_DIGEST_BYTES).digest()
-            digests.append(digest)
-        # The hash of each whole block with everything before it.
-        self.hashes = [digest[:HASH_BYTES] for digest in digests[1:]]
+        self.tokens = view = memoryview(tokens).cast("B")
+        digest = root(salt, group)
+        self.digests = [digest]  # of 0, 1, … blocks
+        for at in range(0, len(view) - BLOCK_BYTES + 1, BLOCK_BYTES):
+            digest = digest_after(digest, view[at : at + BLOCK_BYTES])
+            self.digests.append(digest)
 
     @property
     def n_tokens(self) -> int:
-        return len(self._tokens) // TOKEN_BYTES
+        return len(self.tokens) // TOKEN_BYTES
 
-    def end(self, n_tokens: int) -> bytes:
-        """Return the hash of exactly the first n_tokens, which need not end with a block."""
-        n_blocks = n_tokens // BLOCK_TOKENS
-        rest = self._tokens[n_blocks * BLOCK_BYTES : n_tokens * TOKEN_BYTES]
-        return blake2b(rest, key=self._digests[n_blocks], digest_size=_DIGEST_BYTES).digest()
+    def behind(self, n_blocks: int) -> memoryview:
+        """Return the tokens behind so many blocks, at most a block of them."""
+        return self.tokens[n_blocks * BLOCK_BYTES : (n_blocks + 1) * BLOCK_BYTES]
 
 
-def split(packed: bytes) -> list[bytes]:
-    """Return the hashes in a file's description, where they are one text."""
-    return [packed[at : at + HASH_BYTES] for at in range(0, len(packed), HASH_BYTES)]
-
-
-def n_common(one: bytes, other: bytes) -> int:
-    """Return how many tokens two prompts have in common from their beginning on."""
-    low, high = (
-        0,
-        min(len(one), len(other)) // TOKEN_BYTES,
-    )  # the first `low` tokens are equal, at most `high` are
+def n_common(one: bytes | memoryview, other: bytes | memoryview) -> int:
+    """Return how many tokens two lists have in common from their beginning on."""
+    n = min(len(one), len(other)) // TOKEN_BYTES
+    if one[: n * TOKEN_BYTES] == other[: n * TOKEN_BYTES]:
+        return n
+    low, high = 0, n - 1  # the first `low` tokens are equal, at most `high` are
     while low < high:
         middle = (low + high + 1) // 2
         begin, end = low * TOKEN_BYTES, middle * TOKEN_BYTES

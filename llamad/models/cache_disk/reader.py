@@ -1,5 +1,5 @@
-"""Reads an entry for a prompt: in a thread, verified, checked like a stranger's state, and never longer than computing
-would take.
+"""Reads the files that a prompt needs: in a thread, verified, checked like a stranger's state, and never longer than
+computing would take.
 
 The event loop calls fetch(); everything that touches the disk runs on two threads of its own, so that a disk that hangs
 delays nothing else.
@@ -15,11 +15,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
-from llamad.models.cache_disk.entry_file import EntryBroken, EntryFile
 from llamad.models.cache_disk.faults import Faults
 from llamad.models.cache_disk.folder import Folder
-from llamad.models.cache_disk.index import Found, Index
-from llamad.models.cache_disk.prefixes import n_common
+from llamad.models.cache_disk.index import Found, Index, Stored
+from llamad.models.cache_disk.prefixes import TOKEN_BYTES
+from llamad.models.cache_disk.row_file import EntryBroken, RowFile
+from llamad.models.cache_disk.state_rows import join
 from llamad.models.cache_disk.writer import Counts, Writer
 from llamad.protocol.blobs import Arena, Blob
 from llamad.ses1 import ses1
@@ -28,8 +29,7 @@ from llamad.ses1.ses1 import Layout, StateError
 log = logging.getLogger("llamad.cache")
 
 N_THREADS = 2
-# Bytes per second, until something was read. An entry of which the prompt has only the beginning is not worth reading
-# if it is large.
+# Bytes per second, until something was read.
 SPEED_DEFAULT = 500e6
 SPEED_LEARN_RATE = 0.3
 SPEED_BYTES_MIN = 8 * 1024 * 1024  # smaller reads say little about the speed of larger ones
@@ -64,27 +64,28 @@ class Reader:
         self._speed = SPEED_DEFAULT
         self._is_closed = False
 
-    def can_read(self, found: Found, seconds: float) -> bool:
-        """Return whether the entry can be there within this time, as far as is known."""
+    def can_read(self, n_bytes: int, seconds: float) -> bool:
+        """Return whether so many bytes can be there within this time, as far as is known."""
         if self._is_closed or self._faults.is_paused or self._n_stuck >= N_THREADS:
             return False
-        return (self._n_bytes + found.entry.n_bytes) / self._speed < seconds
+        return (self._n_bytes + n_bytes) / self._speed < seconds
 
     async def fetch(self, found: Found, prompt: bytes, target: Target, seconds: float) -> Fetched | None:
-        """Return the entry's state, or None if it is gone, broken or not there within this time."""
+        """Return the state, or None if it is gone, broken or not there within this time."""
         is_late = threading.Event()
-        self._n_bytes += found.entry.n_bytes
-        reading = asyncio.get_running_loop().run_in_executor(
+        n_bytes = found.n_bytes
+        self._n_bytes += n_bytes
+        work = asyncio.get_running_loop().run_in_executor(
             self._threads, self._read, found, prompt, target, is_late
         )
-        reading.add_done_callback(lambda _: self._done(reading, found, is_late))
+        work.add_done_callback(lambda _: self._done(work, n_bytes, is_late))
         try:
-            fetched = await asyncio.wait_for(asyncio.shield(reading), seconds)
+            fetched = await asyncio.wait_for(asyncio.shield(work), seconds)
         except TimeoutError:
             self._counts.n_late += 1
             return None
         finally:
-            if not reading.done():
+            if not work.done():
                 is_late.set()
                 self._n_stuck += 1
         if fetched is not None:
@@ -92,37 +93,63 @@ class Reader:
             self._counts.n_tokens_read += fetched.n_tokens
         return fetched
 
-    def _done(self, reading: asyncio.Future[Fetched | None], found: Found, is_late: threading.Event) -> None:
-        self._n_bytes -= found.entry.n_bytes
+    def _done(self, work: asyncio.Future[Fetched | None], n_bytes: int, is_late: threading.Event) -> None:
+        self._n_bytes -= n_bytes
         self._n_stuck -= is_late.is_set()
-        if not reading.cancelled() and reading.exception() is not None:
-            log.error("reading the cache on disk failed", exc_info=reading.exception())
+        if not work.cancelled() and work.exception() is not None:
+            log.error("reading the cache on disk failed", exc_info=work.exception())
 
     def _read(self, found: Found, prompt: bytes, target: Target, is_late: threading.Event) -> Fetched | None:
         """Runs in a thread."""
-        name, t_begin = found.entry.name, time.monotonic()
+        t_begin, last = time.monotonic(), found.blocks[-1]
         try:
-            with self._folder.opened() as folder, EntryFile(folder, name) as file:
-                if file.description.group != found.entry.group:
-                    raise EntryBroken("it belongs to something else")
-                blob = _load(file, found, prompt, target, is_late)
-            if blob is None:
+            pieces = [self._piece(one, is_late) for one in found.files]
+            if any(piece is None for piece in pieces):
                 return None
+            end = pieces.pop() if found.end is not None else None
+            about = last.about if found.end is None else found.end.about
+            tokens = prompt[: about.begin * TOKEN_BYTES] + about.tokens
+            blob = join(target.layout, tokens, [one for one in pieces if one is not None], end, target.arena)
+            del pieces
             n_tokens, checked = ses1.check(target.layout, blob, target.n_vocab, target.n_ctx)
-            self._learn(found.entry.n_bytes, time.monotonic() - t_begin)
-            self._folder.touch(name)
-        except FileNotFoundError:
-            self._index.remove(name)
-            return None
-        except (EntryBroken, StateError) as error:
-            self._writer.drop(name, str(error))
+        except StateError as error:
+            self._writer.drop(last.name, str(error))
             return None
         except (OSError, MemoryError) as error:
             self._faults.failed(error)
             return None
-        self._index.use(name, time.time())
+        self._learn(found.n_bytes, time.monotonic() - t_begin)
+        self._note_use(found)
         self._faults.worked()
         return Fetched(checked, n_tokens)
+
+    def _piece(self, one: Stored, is_late: threading.Event) -> bytearray | None:
+        """Return what the file has of the state, or None if it is gone or broken, or nobody waits any more. Raises
+        OSError."""
+        if is_late.is_set():
+            return None
+        try:
+            with self._folder.opened() as folder, RowFile(folder, one.name) as file:
+                if file.description != one.about:
+                    raise EntryBroken("it has changed since it was listed")
+                piece = bytearray(one.about.n_bytes)
+                return piece if file.read_into(memoryview(piece), is_late.is_set) else None
+        except FileNotFoundError:
+            self._index.remove(one.name)
+        except EntryBroken as error:
+            self._writer.drop(one.name, str(error))
+        return None
+
+    def _note_use(self, found: Found) -> None:
+        """Note the use of the files."""
+        now = time.time()
+        for one in found.files:
+            one.used = one.noted = now
+            one.n_returns += 1
+            try:
+                self._folder.touch(one.name)
+            except OSError:
+                return  # they are gone, or there is a fault that the next read will notice
 
     def _learn(self, n_bytes: int, seconds: float) -> None:
         if n_bytes >= SPEED_BYTES_MIN:
@@ -132,15 +159,3 @@ class Reader:
         """Start no more reads."""
         self._is_closed = True
         self._threads.shutdown(wait=False, cancel_futures=True)
-
-
-def _load(
-    file: EntryFile, found: Found, prompt: bytes, target: Target, is_late: threading.Event
-) -> Blob | None:
-    """Return the entry's SES1, or None if the prompt has too few of its tokens or nobody waits any more."""
-    if n_common(file.read_tokens(), prompt) < found.n_tokens:
-        return None
-    blob = Blob(file.description.n_bytes, target.arena)
-    blob.size = file.description.n_bytes
-    with memoryview(blob) as view:
-        return blob if file.read_into(view, is_late.is_set) else None

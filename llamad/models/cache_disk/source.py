@@ -12,6 +12,7 @@ from typing import Protocol
 
 from llamad.models.cache_disk.prefixes import BLOCK_TOKENS, Chain
 from llamad.protocol.cache_memory import EntryInfo
+from llamad.ses1.ses1 import Layout
 
 
 class Memory(Protocol):
@@ -40,12 +41,10 @@ class Source:
         self.memory = memory
         self.name_of = name_of  # returns the model's name, for people
         self.key_of = key_of
-        self.is_whole = (
-            False  # its states can be used only with all of their tokens; set when an engine serves
-        )
+        self.layout: Layout | None = None  # of its states; set when an engine serves
         self._build = hashlib.sha256(build.encode()).hexdigest()[:16]
         self.is_leaving = False  # it gets no more entries
-        self.held: frozenset[bytes] = frozenset()  # hashes of the blocks in the cache memory
+        self.held: frozenset[bytes] = frozenset()  # digests of the blocks in the cache memory
         self._recent: deque[frozenset[bytes]] = deque(maxlen=max(1, n_slots))
 
     @property
@@ -56,7 +55,7 @@ class Source:
 
     def note(self, chain: Chain) -> None:
         """Note a prompt that is submitted: a slot will have it."""
-        self._recent.append(frozenset(chain.hashes))
+        self._recent.append(frozenset(chain.digests[1:]))
 
     def forget_slots(self) -> None:
         """Note that the engine has ended, and its slots with it."""
@@ -64,12 +63,13 @@ class Source:
 
     def n_known(self, chain: Chain) -> int:
         """Return how many of the prompt's first tokens a slot or the cache memory has, as far as is known."""
-        hashes = chain.hashes
-        return BLOCK_TOKENS * max(_n_first(hashes, one) for one in (self.held, *self._recent))
+        return max(_n_first(chain, one) for one in (self.held, *self._recent))
 
 
-def _n_first(hashes: list[bytes], known: frozenset[bytes]) -> int:
+def _n_first(chain: Chain, known: frozenset[bytes]) -> int:
     n = 0
-    while n < len(hashes) and hashes[n] in known:
-        n += 1
+    for digest in chain.digests[1:]:
+        if digest not in known:
+            break
+        n += BLOCK_TOKENS
     return n

@@ -1,7 +1,8 @@
-"""The thread that writes: it copies new entries of the cache memories to the disk, and keeps the limit.
+"""The thread that writes: it cuts new entries of the cache memories into rows, writes those that are not on disk, and
+keeps the limit.
 
-One thread, at low priority. It also builds the index when it starts, and notices files that others add or remove.
-An entry is pinned while it is written, so a file has either all of it or is never renamed.
+One thread, at low priority. It also builds the index when it starts, and notices files that others add or remove. An
+entry is pinned only while it is copied, so that no engine waits for the disk.
 """
 
 from __future__ import annotations
@@ -13,15 +14,20 @@ import os
 import threading
 import time
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from llamad.models.cache_disk.entry_file import Description, EntryBroken, EntryFile, pieces, tokens_in
+import msgspec
+
+from llamad.base.clock import clock_us
 from llamad.models.cache_disk.faults import Faults
-from llamad.models.cache_disk.folder import Folder, file_name
-from llamad.models.cache_disk.index import Entry, Index
-from llamad.models.cache_disk.prefixes import BLOCK_TOKENS, HASH_BYTES, Chain, Group
-from llamad.models.cache_disk.source import Source
+from llamad.models.cache_disk.folder import Folder
+from llamad.models.cache_disk.index import Index, Stored, stored, value_of
+from llamad.models.cache_disk.prefixes import Chain, Group
+from llamad.models.cache_disk.row_file import Description, EntryBroken, RowFile, file_bytes, parts
+from llamad.models.cache_disk.source import Memory, Source
+from llamad.models.cache_disk.state_rows import COPY_BYTES, Row, cut, rows_of, tokens_in
 from llamad.protocol.cache_memory import EntryInfo, checksum
+from llamad.ses1.ses1 import Layout, StateError
 
 log = logging.getLogger("llamad.cache")
 
@@ -29,10 +35,13 @@ TOKENS_MIN = 256  # shorter prompts are computed as fast as they are found
 POLL_SECONDS = 1.0
 REFRESH_SECONDS = 10.0
 NICE = 10
-# A write that takes longer is given up, because the engine cannot use the memory of the entry meanwhile.
+# A write that takes longer is given up, because everything else waits for it.
 WRITE_SECONDS = 30.0
 WRITE_BYTES_PER_SECOND = 50e6
-DESCRIPTION_BYTES = 4096  # more than a description has besides its hashes
+# When room is made, a little more than is needed, as long as it is worth less: finding out takes a while.
+SPARE_PART = 64
+# A file that is used in memory gets a new time of use once the one that it has is so old.
+NOTE_SECONDS = 600.0
 
 
 class Counts:
@@ -45,6 +54,15 @@ class Counts:
         self.lock = threading.Lock()
 
 
+class Seen(msgspec.Struct):
+    """An entry of a cache memory: when it was used, its files, and the digests of its whole blocks. If it is not
+    kept, it has none."""
+
+    used: int
+    names: list[str] = msgspec.field(default_factory=list)
+    digests: list[bytes] = msgspec.field(default_factory=list)
+
+
 class Writer:
     """`bytes_max` is the limit on all files; 0: none."""
 
@@ -55,8 +73,8 @@ class Writer:
         self._counts = counts
         self._bytes_max = bytes_max
         self._sources: list[Source] = []
-        # Hashes of the entries in the cache memories, by the entry's number; empty if it is not kept on disk.
-        self._seen: dict[Source, dict[int, tuple[bytes, ...]]] = {}
+        self._seen: dict[Source, dict[int, Seen]] = {}  # entries in the cache memories, by their numbers
+        self._orphans: set[str] = set()  # those of the last look
         self._ignored: set[str] = set()  # names of files that are broken and cannot be removed
         self._t_refresh = 0.0
         self._wake = threading.Event()
@@ -130,30 +148,33 @@ class Writer:
 
     def refresh(self) -> None:
         """Bring the index up to date with the folder. Raises OSError."""
-        self._folder.sweep()
+        n_old = self._folder.sweep()
+        if n_old:
+            log.info("--cache-disk %s: removed %d files of an older version", self._folder.path, n_old)
         names = set(self._folder.names())
         for name in self._index.names() - names:
             self._index.remove(name)
         with self._folder.opened() as folder:
             for name in names - self._index.names() - self._ignored:
                 self._load(folder, name)
-        self._make_room(0, None)
+        self._remove_orphans()
+        self._make_room(0)
         if not self._t_refresh:
             log.info(
                 "--cache-disk %s: %d prompts, %d MiB",
                 self._folder.path,
-                len(self._index),
+                self._index.n_prompts,
                 self._index.n_bytes >> 20,
             )
         self._t_refresh = time.monotonic() + REFRESH_SECONDS
 
     def _load(self, folder: int, name: str) -> None:
-        """Add a file to the index; a broken one is removed."""
+        """Add a file to the index. A broken one is removed; one that cannot be read stays, and is ignored."""
         try:
-            with EntryFile(folder, name) as file:
+            with RowFile(folder, name) as file:
                 if file.description.salt_id != self._folder.salt_id:
                     raise EntryBroken("the folder's salt has changed since")
-                self._index.add(entry_of(name, file))
+                self._index.add(stored(file.description, file.size, file.used))
         except FileNotFoundError:
             return
         except EntryBroken as error:
@@ -161,7 +182,16 @@ class Writer:
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EIO, errno.ELOOP, errno.EPERM):
                 raise
-            self.drop(name, error.strerror or str(error))
+            log.warning("the entry %s of the cache on disk is ignored: %s", name, error.strerror)
+
+    def _remove_orphans(self) -> None:
+        """Remove files that lack a block before them. Not at the first look, because another daemon may be writing."""
+        orphans = self._index.orphans()
+        for name in orphans & self._orphans:
+            one = self._index.get(name)
+            if one is not None:
+                self._remove(one)
+        self._orphans = orphans
 
     def drop(self, name: str, reason: str) -> None:
         """Remove a broken file. One that cannot be removed is ignored from now on."""
@@ -174,90 +204,121 @@ class Writer:
         except OSError:
             self._ignored.add(name)
 
-    def _make_room(self, n_bytes: int, entry: Entry | None) -> bool:
-        """Remove entries until n_bytes more fit. Return False if `entry`, which needs them, is worth less."""
+    def _make_room(self, n_bytes: int, worth: float = float("inf"), kept: Sequence[str] = ()) -> bool:
+        """Remove files until n_bytes more fit. Return False if what needs them is worth less."""
         if not self._bytes_max:
             return True
+        n_more = self._index.n_bytes + n_bytes - self._bytes_max
         if n_bytes > self._bytes_max:
             return False
-        removed = self._index.to_remove(self._index.n_bytes + n_bytes - self._bytes_max, time.time(), entry)
+        if n_more <= 0:
+            return True
+        now, removed = time.time(), None
+        for n in (n_more + self._bytes_max // SPARE_PART, n_more):
+            removed = self._index.to_remove(n, now, bytes_max=self._bytes_max, worth=worth, kept=kept)
+            if removed is not None:
+                break
         for one in removed or ():
             self._remove(one)
             self._counts.n_evicted += 1
         return removed is not None
 
-    def _remove(self, entry: Entry) -> None:
-        self._folder.remove(entry.name)
-        self._index.remove(entry.name)
+    def _remove(self, one: Stored) -> None:
+        self._folder.remove(one.name)
+        self._index.remove(one.name)
 
     # The cache memories.
 
     def _save_new(self, source: Source) -> None:
         """Write the entries that are new, the last used first. Raises OSError, MemoryError."""
-        fingerprint = source.fingerprint
-        infos = {info.id: info for info in source.memory.entries()} if fingerprint else {}
+        fingerprint, layout = source.fingerprint, source.layout
+        infos = {info.id: info for info in source.memory.entries()} if fingerprint and layout else {}
         seen = self._seen.setdefault(source, {})
         for id in seen.keys() - infos.keys():
             del seen[id]
         for info in sorted(infos.values(), key=lambda one: one.used, reverse=True):
-            if info.id not in seen:
-                view = source.memory.pin(info.id)
-                if view is None:
-                    continue
-                try:
-                    if source.fingerprint != fingerprint:
-                        return  # another engine has begun; what is pinned belongs to the last one
-                    seen[info.id] = self._save(source, fingerprint, info, view)
-                except TimeoutError:
-                    seen[info.id] = ()  # it would take as long again
-                    raise
-                except EntryBroken:
-                    seen[info.id] = ()  # an engine has gone wrong; its next one drops the entry
-                finally:
-                    view.release()
-                    source.memory.unpin(info.id)
-        held = frozenset(block for hashes in seen.values() for block in hashes)
+            if info.id in seen:
+                self._note_use(seen[info.id], info)
+                continue
+            entry = _copied(source.memory, info)
+            if entry is None:
+                continue
+            if source.fingerprint != fingerprint or layout is None:
+                return  # another engine has begun; what was copied belongs to the last one
+            seen[info.id] = rows = Seen(info.used)
+            try:
+                rows.names, rows.digests = self._save(source, layout, fingerprint, info, entry)
+            except TimeoutError:
+                raise  # it would take as long again
+            except StateError:
+                continue  # an engine has gone wrong; its next one drops the entry
+            except BaseException:
+                del seen[info.id]
+                raise
+        held = frozenset(digest for rows in seen.values() for digest in rows.digests)
         if held != source.held:
             source.held = held
 
-    def _save(self, source: Source, fingerprint: str, info: EntryInfo, view: memoryview) -> tuple[bytes, ...]:
-        """Write an entry unless it is there or is not worth it. Return the hashes of its blocks."""
+    def _save(
+        self, source: Source, layout: Layout, fingerprint: str, info: EntryInfo, entry: memoryview
+    ) -> tuple[list[str], list[bytes]]:
+        """Write the rows of an entry that are not there, unless they are not worth it. Return the names of all, and the
+        digests of its whole blocks."""
         group = self._group(source, fingerprint, info)
-        if group is None or info.n_tokens < TOKENS_MIN or checksum(view) != info.checksum:
-            return ()
-        tokens = tokens_in(view, info.n_tokens)
+        if group is None or info.n_tokens < TOKENS_MIN or checksum(entry) != info.checksum:
+            return [], []
+        tokens = tokens_in(entry, info.n_tokens)
         if min(array("i", tokens)) < 0:
-            return ()  # it has images or sound
+            return [], []  # it has images or sound
         chain = Chain(self._folder.salt, group, tokens)
-        hashes, end = chain.hashes, chain.end(info.n_tokens)
-        now = time.time()
-        entry = Entry(
-            name=file_name(end),
-            group=group,
-            n_tokens=info.n_tokens,
-            n_bytes=len(view),
-            is_whole=source.is_whole,
-            has_session=info.session != 0,
-            created=now,
-            used=now,
-            hashes=hashes,
-            end=end,
-        )
-        if entry.name not in self._index and not self._is_covered(entry, chain):
-            self._keep(source, entry, view)
-        return tuple(hashes)
+        rows = list(rows_of(chain, has_end=layout.has_end()))
+        names = [row.name for row in rows]
+        for row, name in zip(rows, names, strict=True):
+            if name in self._index:
+                continue
+            piece = cut(layout, entry, row, info.n_tokens)
+            about = self._describe(source, group, info, row, piece, needs_ends=layout.has_end())
+            if not self._keep(about, piece, names, info.n_tokens):
+                break
+        return names, chain.digests[1:]
 
-    def _keep(self, source: Source, entry: Entry, view: memoryview) -> None:
-        """Write an entry if there is room for it, in place of those that it supersedes."""
-        superseded = self._index.superseded(entry)
-        n_bytes = entry.n_bytes + DESCRIPTION_BYTES + HASH_BYTES * len(entry.hashes)
-        if self._bytes_max and self._index.n_bytes + n_bytes > self._bytes_max:
+    def _describe(
+        self, source: Source, group: Group, info: EntryInfo, row: Row, piece: bytes, *, needs_ends: bool
+    ) -> Description:
+        return Description(
+            group=group,
+            salt_id=self._folder.salt_id,
+            model=source.name_of(),
+            kind=row.kind,
+            before=row.before,
+            begin=row.begin,
+            tokens=row.tokens,
+            n_bytes=len(piece),
+            checksum=checksum(piece),
+            needs_ends=needs_ends,
+            created=time.time(),
+            is_named=info.session != 0,
+            retention_s=info.retention_s,
+            n_returns=info.n_returns,
+        )
+
+    def _keep(self, about: Description, piece: bytes, names: list[str], n_end: int) -> bool:
+        """Write a row of a prompt of n_end tokens that has the rows `names`, if there is room. Return whether it is
+        there."""
+        new = stored(about, file_bytes(about), time.time())
+        superseded = [] if new.is_end else self._index.superseded(about)
+        if self._bytes_max and self._index.n_bytes + new.n_bytes > self._bytes_max:
             while superseded:  # before the write, because the limit holds at all times
                 self._remove(superseded.pop())
-        if self._make_room(n_bytes, entry):
-            self._write(source, entry, view)
-            for one in superseded:
-                self._remove(one)
+        if not self._make_room(new.n_bytes, _worth(new, n_end), names):
+            return False
+        new.n_bytes = self._folder.write(new.name, _timed(parts(about, piece), len(piece)))
+        self._index.add(new)
+        self._counts.n_writes += 1
+        self._counts.n_bytes_written += new.n_bytes
+        for one in superseded:
+            self._remove(one)
+        return True
 
     def _group(self, source: Source, fingerprint: str, info: EntryInfo) -> Group | None:
         number, base, n_base = info.adapters
@@ -266,61 +327,50 @@ class Writer:
             return None  # an activated adapter has computed only a part of it
         return Group(fingerprint, self._folder.owner(key_name), number)
 
-    def _is_covered(self, entry: Entry, chain: Chain) -> bool:
-        """Return whether another entry on disk has all blocks of this one. A few tokens more are not worth writing
-        all of it again."""
-        if entry.is_whole:
-            return False
-        found = self._index.find(chain)
-        return found is not None and found.n_tokens + BLOCK_TOKENS > entry.n_tokens
-
-    def _write(self, source: Source, entry: Entry, view: memoryview) -> None:
-        def describe(tokens_sum: int, sums: list[int]) -> Description:
-            return Description(
-                group=entry.group,
-                salt_id=self._folder.salt_id,
-                model=source.name_of(),
-                n_tokens=entry.n_tokens,
-                n_bytes=len(view),
-                is_whole=entry.is_whole,
-                has_session=entry.has_session,
-                created=entry.created,
-                hashes=b"".join(entry.hashes),
-                end=entry.end,
-                tokens_sum=tokens_sum,
-                sums=sums,
-            )
-
-        entry.n_bytes = self._folder.write(
-            entry.name, _timed(pieces(view, entry.n_tokens, describe), len(view))
-        )
-        self._index.add(entry)
-        self._counts.n_writes += 1
-        self._counts.n_bytes_written += entry.n_bytes
+    def _note_use(self, rows: Seen, info: EntryInfo) -> None:
+        """Note that rows are used in memory, so that they stay on disk, too."""
+        if info.used == rows.used:
+            return
+        rows.used = info.used
+        used = time.time() - max(0, clock_us() - info.used) / 1e6
+        for name in rows.names:
+            one = self._index.get(name)
+            if one is None:
+                continue
+            one.used = max(one.used, used)
+            one.n_returns = max(one.n_returns, info.n_returns)
+            if one.used > one.noted + NOTE_SECONDS:
+                one.noted = one.used
+                with contextlib.suppress(FileNotFoundError):
+                    self._folder.touch(name)
 
 
-def _timed(pieces: Iterator[bytes], n_bytes: int) -> Iterator[bytes]:
-    """Yield the pieces of a file. Raises TimeoutError if the disk takes them too slowly."""
+def _copied(memory: Memory, info: EntryInfo) -> memoryview | None:
+    """Return a copy of an entry, or None if it is gone. Another process can change what it is copied from."""
+    view = memory.pin(info.id)
+    if view is None:
+        return None
+    try:
+        copy = memoryview(bytearray(len(view)))
+        for at in range(0, len(view), COPY_BYTES):
+            copy[at : at + COPY_BYTES] = view[at : at + COPY_BYTES]
+    finally:
+        view.release()
+        memory.unpin(info.id)
+    return copy
+
+
+def _worth(new: Stored, n_end: int) -> float:
+    """Return the value of a new file, as one at the end of its prompt of n_end tokens."""
+    n_own = new.n_tokens if new.is_end else new.n_tokens - new.about.begin
+    return value_of(new, new.used, n_own, n_end=n_end)
+
+
+def _timed(parts: Iterator[bytes | memoryview], n_bytes: int) -> Iterator[bytes | memoryview]:
+    """Yield the parts of a file. Raises TimeoutError if the disk takes them too slowly."""
     seconds = WRITE_SECONDS + n_bytes / WRITE_BYTES_PER_SECOND
     t_end = time.monotonic() + seconds
-    for piece in pieces:
+    for part in parts:
         if time.monotonic() > t_end:
             raise TimeoutError(f"writing {n_bytes >> 20} MiB takes more than {seconds:.0f} s")
-        yield piece
-
-
-def entry_of(name: str, file: EntryFile) -> Entry:
-    """Return the index's view of a file."""
-    description = file.description
-    return Entry(
-        name=name,
-        group=description.group,
-        n_tokens=description.n_tokens,
-        n_bytes=file.size,
-        is_whole=description.is_whole,
-        has_session=description.has_session,
-        created=description.created,
-        used=file.used,
-        hashes=file.hashes(),
-        end=description.end,
-    )
+        yield part

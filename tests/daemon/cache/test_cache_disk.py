@@ -33,11 +33,17 @@ def ask(server: Live, prompt: str | list[int], key: str = "", **more):
 
 
 def entries(folder: Path) -> list[Path]:
-    return list((folder / SUBFOLDER).glob("*.kv"))
+    return [*(folder / SUBFOLDER).glob("*.block"), *(folder / SUBFOLDER).glob("*.end")]
 
 
 def wait_entries(folder: Path, n: int = 1) -> None:
-    until(lambda: len(entries(folder)) >= n, "nothing was written")
+    """Return when n prompts, or more files, were written, and no more are."""
+    while True:
+        until(lambda: len(entries(folder)) >= n, "nothing was written")
+        n_before = len(entries(folder))
+        time.sleep(2.5)
+        if len(entries(folder)) == n_before:
+            return
 
 
 @pytest.fixture
@@ -194,7 +200,7 @@ def kill_and_start(model: str, folder: Path, n_times: int) -> None:
         n_before = len(entries(folder))
         command = [sys.executable, "-m", "llamad", "cache", "verify", str(folder)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-        assert (done.returncode, done.stdout) == (0, f"{n_before} prompts are good, 0 are broken\n")
+        assert (done.returncode, done.stdout) == (0, f"{n_before} files are good, 0 are broken\n")
     with Live(*FLAGS, "--cache-disk", str(folder), model=model) as server:
         until(lambda: not [name for name in names(folder) if name.startswith(PREFIX)])
         assert ask(server, COUNTING)["content"] == text

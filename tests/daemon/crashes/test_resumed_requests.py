@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.http_client import Client
 from support.live_daemon import WAIT_SECONDS, Live, engines, until
 from support.models.tiny_kv_models import write_model
 
@@ -48,7 +49,8 @@ class Stream:
         self.text = ""
         self.last: dict[str, Any] = {}
         self.is_drawn = i % 2 == 1
-        self._server = server
+        # Its answer may take as long as all kills.
+        self._client = Client(server.client.host, server.client.port, timeout=None)
         self._body = {
             "prompt": f"{'abcdefgh ' * (i + 1)}{i}",
             "n_predict": N_PREDICT,
@@ -65,9 +67,9 @@ class Stream:
 
     def _run(self) -> None:
         if not self._body["stream"]:
-            self._take(self._server.client.post("/completion", self._body).json)
+            self._take(self._client.post("/completion", self._body).json)
             return
-        with self._server.client.open_stream(self._body) as socket, socket.makefile("rb") as file:
+        with self._client.open_stream(self._body) as socket, socket.makefile("rb") as file:
             for line in file:
                 if line.startswith(b"data: {"):
                     self._take(json.loads(line[6:]))

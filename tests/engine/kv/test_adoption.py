@@ -20,7 +20,8 @@ from llamad.protocol.messages import ACTION_INSERT, RESULT_DONE, RESULT_NO_ROOM
 MANY = 1 << 30
 MARK = bytes(range(32))
 DATA_AT = 2 << 20  # where the first entry of a new memory lies
-TABLE_AT = 4096
+TABLE_AT, ROW_BYTES, ENGINE_READERS_AT = 4096, 128, 84
+OWN, WRITTEN, LEAVING = 1, 2, 4
 PLAIN = {"n_slots": 2, "cache_bytes": MANY}
 WHOLE = {
     "n_slots": 1,
@@ -205,6 +206,36 @@ def test_pins_of_a_running_engine_are_respected():
         until(lambda: [one.id for one in front.entries()] not in ([], [entry.id]))
         assert checksum(data) == entry.checksum
         front.unpin(entry.id)
+
+
+def killed_while_reading(front: CacheMemory, row: int) -> None:
+    """Mark the row as an engine leaves it that is killed while one of its threads reads it."""
+    os.pwrite(front.fd, b"\1", TABLE_AT + row * ROW_BYTES + ENGINE_READERS_AT)
+
+
+def test_readers_end_with_their_engine():
+    front = CacheMemory()
+    left(front, A)
+    killed_while_reading(front, 0)
+    with Engine(front, mark=b"\1" * 32):  # which drops everything
+        assert (front.entries(), front.n_bytes < DATA_AT) == ([], True)
+    left(front, A)
+    killed_while_reading(front, 0)
+    assert front.shrink(0) == 0
+
+
+@pytest.mark.parametrize("state", [OWN, WRITTEN, LEAVING])
+def test_what_is_half_written_is_dropped_first(state):
+    front = CacheMemory()
+    left(front, A, B)
+    first, second = sorted(front.entries(), key=lambda entry: entry.used)
+    row = next(i for i in range(2) if os.pread(front.fd, 8, TABLE_AT + i * ROW_BYTES + 16)[0] == second.id)
+    os.pwrite(front.fd, bytes([state]), TABLE_AT + row * ROW_BYTES)
+    os.pwrite(front.fd, bytes(8), TABLE_AT + row * ROW_BYTES + 48)  # no bytes of it are valid yet
+    n = first.n_bytes + -first.n_bytes % 4096
+    assert front.shrink(n) == n
+    assert [entry.id for entry in front.entries()] == [first.id]
+    until(lambda: front.n_bytes < DATA_AT + n)
 
 
 def test_a_state_is_inserted():

@@ -8,6 +8,7 @@ import sys
 import pytest
 from support.states.disk_cache import Disk, again
 from support.states.fake_cache_memory import tokens_of
+from support.states.ses1_layouts import FORMS
 
 
 @pytest.fixture
@@ -39,7 +40,8 @@ def test_list_shows_each_prompt_but_no_text_and_no_key(disk):
     assert last.startswith("2 prompts, ")
     assert "key-one" not in done.stdout
     listed = json.loads(cache("list", "--json", LLAMA_ARG_CACHE_DISK=path).stdout)
-    assert {one["name"] + ".kv" for one in listed} == {file.name for file in disk.files()}
+    assert {one["name"] + ".block" for one in listed} < {file.name for file in disk.files()}
+    assert sum(one["n_bytes"] for one in listed) == sum(file.stat().st_size for file in disk.files())
     assert {(one["model"], one["n_tokens"], one["owner"] == "") for one in listed} == {
         ("tiny", 1000, True),
         ("tiny", 500, False),
@@ -52,7 +54,7 @@ def test_rm_removes_prompts_that_a_daemon_knows(disk):
     assert other.has(tokens_of(1, 1000))
     name = next(one["name"] for one in json.loads(cache("list", path, "--json").stdout) if not one["owner"])
     assert cache("rm", path, name[:8]).stdout == "removed 1 prompts\n"
-    assert len(disk.files()) == 1
+    assert len(disk.files()) == 2  # the blocks of the other prompt
     other.step()
     assert not other.has(tokens_of(1, 1000))
     missing = cache("rm", path, name)
@@ -66,21 +68,21 @@ def test_rm_removes_prompts_that_a_daemon_knows(disk):
 def test_verify_names_broken_prompts_and_removes_nothing(disk):
     path = str(disk.path.parent)
     done = cache("verify", path)
-    assert (done.returncode, done.stdout) == (0, "2 prompts are good, 0 are broken\n")
-    first, second = disk.files()
+    assert (done.returncode, done.stdout) == (0, "6 files are good, 0 are broken\n")
+    first, second = disk.files()[:2]
     data = bytearray(first.read_bytes())
-    data[len(data) // 2] ^= 1
+    data[-len(data) // 3] ^= 1
     first.write_bytes(data)
     second.write_bytes(second.read_bytes()[:-3])
     done = cache("verify", path)
     assert done.returncode == 1
     assert done.stdout.splitlines() == [
-        f"{first.stem}: its checksum is wrong",
-        f"{second.stem}: its end is missing",
-        "0 prompts are good, 2 are broken",
+        f"{first.name}: its checksum is wrong",
+        f"{second.name}: its size does not fit its description",
+        "4 files are good, 2 are broken",
     ]
-    assert "broken: its end is missing" in cache("list", path).stdout
-    assert len(disk.files()) == 2
+    assert "broken: its size does not fit its description" in cache("list", path).stdout
+    assert len(disk.files()) == 6
 
 
 @pytest.mark.parametrize(
@@ -101,7 +103,23 @@ def test_wrong_arguments_are_refused_with_what_to_do(disk, arguments, status, re
     done = cache(*(one.replace("FOLDER", path) for one in arguments), LLAMA_ARG_CACHE_DISK="")
     assert (done.returncode, done.stdout) == (status, "")
     assert reason in done.stderr
-    assert len(disk.files()) == 2
+    assert len(disk.files()) == 6
+
+
+def test_rm_leaves_what_other_prompts_share(tmp_path):
+    disk = Disk(tmp_path, form=FORMS["window"])
+    stem = tokens_of(1, 600)
+    for i in range(2):
+        disk.memory.put([*stem, *tokens_of(2 + i, 300)])
+        disk.step()
+    n_files = len(disk.files())
+    names = [one["name"] for one in json.loads(cache("list", str(tmp_path), "--json").stdout)]
+    assert len(names) == 2
+    assert cache("rm", str(tmp_path), names[0]).stdout == "removed 1 prompts\n"
+    assert len(disk.files()) == n_files - 3  # the blocks from the third on, and the end
+    left = again(disk, form=FORMS["window"])
+    assert left.cache.n_entries == 1
+    assert not left.cache.index.orphans()
 
 
 def test_help_is_printed():

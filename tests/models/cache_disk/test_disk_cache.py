@@ -18,13 +18,15 @@ import pytest
 from support.live_daemon import until
 from support.states.disk_cache import TARGET, Disk, again
 from support.states.disk_cache_writer import entry_tokens
-from support.states.fake_cache_memory import PLAIN, packed, ses1, tokens_of
-from support.states.ses1_layouts import memory
+from support.states.fake_cache_memory import packed, ses1, tokens_of
+from support.states.ses1_layouts import FORMS
 
 from llamad.models.cache_disk import faults, reader, writer
 from llamad.models.cache_disk.disk_cache import DiskCache
-from llamad.models.cache_disk.entry_file import EntryFile
 from llamad.models.cache_disk.folder import SUBFOLDER, FolderError
+from llamad.models.cache_disk.prefixes import Chain, Group
+from llamad.models.cache_disk.row_file import RowFile
+from llamad.ses1 import ses1 as ses1_module
 
 TESTS = Path(__file__).parents[2]
 TOKENS = tokens_of(1, 1000)
@@ -40,15 +42,19 @@ def disk(tmp_path):
 def test_what_a_daemon_has_written_another_one_finds(disk):
     disk.memory.put(TOKENS)
     disk.step()
-    (file,) = disk.files()
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert len(disk.files()) == 4  # three blocks of 256 tokens, and 232 tokens
+    for file in disk.files():
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert stat.S_IMODE(disk.path.stat().st_mode) == 0o700
     assert stat.S_IMODE((disk.path / "salt").stat().st_mode) == 0o600
     fetched = again(disk).fetch([*TOKENS, 1, 2, 3])
     assert bytes(fetched.blob) == ses1(TOKENS)
     assert fetched.n_tokens == len(TOKENS)
-    # A prompt that leaves the entry's tokens early still gets it: the engine cuts it off.
-    assert again(disk).fetch([*TOKENS[:600], 1, 2, 3]).n_tokens == len(TOKENS)
+    # A prompt that leaves the entry's tokens early gets the blocks that it begins with; the engine cuts the last one.
+    part = again(disk).fetch([*TOKENS[:600], 1, 2, 3])
+    assert part.n_tokens == 768
+    assert bytes(part.blob)[8 : 8 + 4 * 768] == packed(TOKENS[:768])
+    assert again(disk).find([*TOKENS[:600], 1, 2, 3]).found.n_tokens == 600
     assert again(disk).find([*TOKENS[:200], 1, 2, 3]) is None  # not enough to be worth it
 
 
@@ -89,28 +95,48 @@ def test_what_cannot_be_found_again_is_not_written(disk):
     assert disk.files() == []
 
 
-def test_a_conversation_that_grows_has_one_file_and_a_fork_its_own(disk):
+def test_a_turn_writes_only_what_it_adds_and_forks_share_their_stem(disk):
+    whole, writes = ses1(TOKENS), []
     for n in (400, 700, 760, 1000):
-        disk.memory.put(TOKENS[:n])
+        state = cells_of(whole, n)
+        disk.memory.put(TOKENS[:n], state=state)
         disk.step()
-    assert disk.cache.counts.n_writes == 3  # 60 tokens more are not worth another file
-    assert len(disk.files()) == 1
-    disk.memory.put([*TOKENS[:500], *tokens_of(5, 400)])
+        writes.append(disk.cache.counts.n_writes)
+    assert writes == [2, 4, 5, 7]  # the last, incomplete block is written again
+    assert len(disk.files()) == 4  # and its earlier versions are gone
+    assert bytes(again(disk).fetch([*TOKENS, 1]).blob) == whole
+    fork = [*TOKENS[:600], *tokens_of(5, 300)]
+    disk.memory.put(fork)
     disk.step()
-    assert len(disk.files()) == 2
-    disk.memory.put(TOKENS[:600])  # has nothing new
+    assert disk.cache.counts.n_writes == 9
+    disk.memory.put(TOKENS[:512], state=cells_of(whole, 512))  # has nothing new
     disk.step()
-    assert disk.cache.counts.n_writes == 4
+    assert disk.cache.counts.n_writes == 9
+    assert disk.cache.n_entries == 2
+    assert again(disk).fetch([*fork, 1]).n_tokens == 900
 
 
-def test_states_that_cannot_be_cut_are_kept_for_each_turn(tmp_path):
-    disk = Disk(tmp_path, is_whole=True)
-    for n in (400, 700):
+def cells_of(whole: bytes, n: int) -> bytes:
+    """The state of the first n tokens of one that has more: equal beginnings have equal cells."""
+    layout, n_all = TARGET.layout, int.from_bytes(whole[4:8], "little")
+    return ses1_module.join(layout, [ses1_module.cut(layout, whole[8 + 4 * n_all :], 0, n)])
+
+
+@pytest.mark.parametrize("form", ["window", "recurrent", "hybrid", "hybrid with a window"])
+def test_states_that_cannot_be_cut_have_an_end_for_each_turn(tmp_path, form):
+    disk = Disk(tmp_path, form=FORMS[form])
+    for n in (400, 700, 768):
         disk.memory.put(TOKENS[:n])
         disk.step()
-    other = again(disk, is_whole=True)
-    assert [other.fetch([*TOKENS[:n], 5]).n_tokens for n in (450, 750)] == [400, 700]
+    assert len(list(disk.path.glob("*.end"))) == 3
+    assert len(list(disk.path.glob("*.block"))) == 3  # shared by all turns
+    other = again(disk, form=FORMS[form])
+    for prompt, n in ((TOKENS[:450], 400), (TOKENS[:750], 700), (TOKENS[:769], 768), (TOKENS[:768], 700)):
+        fetched = other.fetch(prompt)
+        assert fetched.n_tokens == n
+        assert bytes(fetched.blob)[8 : 8 + 4 * n] == packed(TOKENS[:n])
     assert other.find([*TOKENS[:399], 5, 6]) is None
+    assert other.find([*TOKENS[:300], *tokens_of(7, 500)]) is None
 
 
 def test_what_is_in_memory_or_in_a_slot_is_not_read_again(disk):
@@ -140,74 +166,104 @@ def test_the_limit_holds_from_the_start_and_the_least_valuable_go(tmp_path):
     assert other.find(tokens_of(9, 1000)) is not None  # its client names its conversations
     assert other.find(tokens_of(5, 1500)) is not None
     assert other.find(tokens_of(0, 1000)) is None
-    n_evicted = other.cache.counts.n_evicted
-    for i in range(20, 30):  # longer ones push out shorter ones, shorter ones nothing
+    for i in range(20, 30):  # longer ones push out shorter ones, but not the other way round
         other.memory.put(tokens_of(i, 2000 if i % 2 else 300))
         other.step()
         assert sum(file.stat().st_size for file in other.files()) <= limit
-        assert other.has(tokens_of(i, 2000)) or i % 2 == 0
-        n_evicted, n_before = other.cache.counts.n_evicted, n_evicted
-        assert n_evicted == n_before or i % 2 == 1
+        last = tokens_of(i - 1 + i % 2, 2001)
+        assert i == 20 or other.cache.index.find(chain(other, last)).n_tokens == 2000
         other.memory.drop(max(other.memory.infos))
-    other.memory.put(tokens_of(99, 1000), state=bytes(limit))
-    other.step()
     assert other.cache.counts.n_evicted
 
 
 def test_used_entries_are_noted_for_the_next_daemon(disk):
     disk.memory.put(TOKENS)
     disk.step()
-    (file,) = disk.files()
-    os.utime(file, (1, 1))
+    for file in disk.files():
+        os.utime(file, (1, 1))
     other = again(disk)
     assert other.fetch(TOKENS) is not None
-    assert file.stat().st_mtime > time.time() - 60
+    assert min(file.stat().st_mtime for file in disk.files()) > time.time() - 60
     assert (other.cache.counts.n_reads, other.cache.counts.n_tokens_read) == (1, 1000)
 
 
 # Broken files.
 
 
-def damaged(disk: Disk, at: int, value: int | None = None) -> None:
-    (file,) = disk.files()
-    data = bytearray(file.read_bytes())
-    data[at] = data[at] ^ 0xFF if value is None else value
-    file.write_bytes(data)
-
-
-def test_a_flipped_byte_anywhere_costs_the_entry_and_nothing_else(disk, caplog):
-    disk.memory.put(TOKENS[:300])
+def test_a_flipped_byte_anywhere_costs_the_block_and_nothing_else(disk, caplog):
+    disk.memory.put(TOKENS[:256])
     disk.step()
     (file,) = disk.files()
     whole = file.read_bytes()
     chance = random.Random(5)
-    for at in [0, 7, 8, 8 + 4 * 300, len(whole) - 1, len(whole) - 9, *chance.sample(range(len(whole)), 60)]:
-        file.write_bytes(whole)
-        damaged(disk, at)
-        assert again(disk).fetch([*TOKENS[:300], 1]) is None, at
+    for at in [0, 7, 8, 12, 16, len(whole) - 1, len(whole) - 9, *chance.sample(range(len(whole)), 60)]:
+        data = bytearray(whole)
+        data[at] ^= 0xFF
+        file.write_bytes(data)
+        assert again(disk).fetch([*TOKENS[:256], 1]) is None, at
         assert not file.exists(), at
     assert "is removed: " in caplog.text
     for n in (0, 5, 100, len(whole) // 2, len(whole) - 1):
         file.write_bytes(whole[:n])
-        assert again(disk).fetch([*TOKENS[:300], 1]) is None
+        assert again(disk).fetch([*TOKENS[:256], 1]) is None
         assert not file.exists(), n
     file.write_bytes(whole)
-    assert again(disk).fetch([*TOKENS[:300], 1]) is not None
+    assert again(disk).fetch([*TOKENS[:256], 1]) is not None
 
 
-def test_a_state_that_another_model_wrote_is_refused_like_a_strangers(disk, caplog):
-    disk.memory.put(TOKENS, state=memory(PLAIN, TOKENS)[:-2])
+def test_blocks_behind_one_that_is_gone_are_removed_and_those_before_it_stay(disk):
+    disk.memory.put(TOKENS)
     disk.step()
+    other = again(disk)
+    second = other.find(TOKENS).found.blocks[1]
+    (disk.path / second.name).write_bytes(b"broken")
+    assert other.fetch(TOKENS) is None
+    assert other.fetch(TOKENS).n_tokens == 256
+    for _ in range(2):
+        other.step()
+    assert [other.cache.index.get(file.name).n_tokens for file in disk.files()] == [256]
+    assert other.fetch(TOKENS).n_tokens == 256
+
+
+def test_a_file_under_the_name_of_another_is_refused(disk):
+    disk.memory.put(TOKENS)
+    disk.step()
+    blocks = again(disk).find(TOKENS).found.blocks
+    (disk.path / blocks[0].name).write_bytes((disk.path / blocks[1].name).read_bytes())
     assert again(disk).fetch(TOKENS) is None
-    assert disk.files() == []
-    disk.memory.put(tokens_of(3, 900), state=b"")
+    assert disk.cache.n_entries == 1
+
+
+def test_a_state_that_another_model_wrote_is_refused_like_a_strangers(disk):
+    disk.memory.put(TOKENS)
     disk.step()
-    assert again(disk).fetch(tokens_of(3, 900)) is None
+    other = again(disk)
+    assert (
+        asyncio.run(
+            other.cache.fetch(other.find(TOKENS), Disk(disk.path.parent, form=FORMS["m-rope"]).target)
+        )
+        is None
+    )
+    assert other.cache.counts.n_broken == 1
+    for state in (ses1(TOKENS)[8 + 4 * len(TOKENS) : -2], b""):
+        disk.memory.put(tokens_of(3, 900), state=state)
+        disk.step()
+        assert again(disk).find(tokens_of(3, 900)) is None
+
+
+def test_files_of_the_format_before_blocks_are_removed_with_one_line(disk, caplog):
+    for i in range(3):
+        (disk.path / f"{i:032x}.kv").write_bytes(b"LLDKV\0\0\1")
+    with caplog.at_level("INFO"):
+        disk.step()
+        disk.step()
+    assert caplog.text.count("removed 3 files of an older version") == 1
+    assert list(disk.path.glob("*.kv")) == []
 
 
 def test_other_files_in_the_folder_stay(disk, caplog):
     (disk.path / "notes.txt").write_text("mine")
-    (disk.path / ("a" * 32 + ".kv")).mkdir()
+    (disk.path / ("a" * 32 + ".block")).mkdir()
     disk.memory.put(TOKENS)
     disk.step()
     assert (disk.path / "notes.txt").read_text() == "mine"
@@ -246,11 +302,11 @@ def test_a_full_disk_pauses_the_writer_and_leaves_nothing_half(disk, monkeypatch
     assert disk.fetch(TOKENS) is not None  # it can still be read
     monkeypatch.undo()
     assert caplog.text.count("cannot be written: No space left; requests go on without it") == 1
-    assert len(list(disk.path.iterdir())) == 2  # the salt and the first entry
+    assert len(list(disk.path.iterdir())) == 5  # the salt and the first entry
     time.sleep(1.0)
     disk.step()
     assert caplog.text.count("works again") == 1
-    assert len(disk.files()) == 2
+    assert len(disk.files()) == 8
 
 
 def test_a_write_that_takes_too_long_is_given_up(disk, monkeypatch, caplog):
@@ -302,7 +358,8 @@ def test_files_that_others_remove_or_add_are_noticed(disk):
     disk.memory.put(TOKENS)
     disk.step()
     other = again(disk)
-    disk.files()[0].unlink()
+    for file in disk.files():
+        file.unlink()
     disk.memory.put(tokens_of(2, 1000))
     disk.step()
     assert other.fetch(TOKENS) is None  # it is gone, and that is no fault
@@ -316,13 +373,13 @@ def test_a_slow_disk_delays_a_request_no_longer_than_computing(disk, monkeypatch
     disk.memory.put(TOKENS)
     disk.step()
     other, is_stuck = again(disk), threading.Event()
-    read = reader._load
-    monkeypatch.setattr(reader, "_load", lambda *args: is_stuck.wait(20) and read(*args))
+    read = RowFile.read_into
+    monkeypatch.setattr(RowFile, "read_into", lambda *args: is_stuck.wait(20) and read(*args))
 
     async def ask() -> float:
         wanted = other.cache.find(other.source, "", 0, packed(TOKENS), 0.0001)
         assert wanted is not None
-        assert wanted.seconds == pytest.approx(0.0896)
+        assert wanted.seconds == pytest.approx(0.0999)
         t_begin = time.monotonic()
         assert await other.cache.fetch(wanted, TARGET) is None
         return time.monotonic() - t_begin
@@ -344,12 +401,30 @@ def test_a_slow_disk_delays_a_request_no_longer_than_computing(disk, monkeypatch
     assert other.find(TOKENS, token_seconds=1e-12) is None
 
 
-def test_a_large_entry_is_not_read_for_its_beginning(disk):
-    disk.memory.put(TOKENS, state=bytes(200_000_000))
+def test_only_the_blocks_that_a_prompt_needs_are_read(disk):
+    disk.memory.put(tokens_of(1, 3000))
     disk.step()
-    other = again(disk)
-    assert other.find([*TOKENS[:300], 1, 2], token_seconds=0.001) is None
-    assert other.find(TOKENS, token_seconds=0.001) is not None
+    found = again(disk).find([*tokens_of(1, 300), 5, 6]).found
+    assert [one.n_tokens for one in found.files] == [256, 512]
+    # A few tokens of a block are not worth it.
+    assert len(again(disk).find([*tokens_of(1, 3000)[:260], *tokens_of(5, 900)]).found.files) == 1
+
+
+def test_what_is_used_in_memory_stays_on_disk(tmp_path):
+    disk = Disk(tmp_path)
+    old = disk.memory.put(TOKENS)
+    disk.step()
+    disk.memory.put(tokens_of(2, 1000))
+    disk.step()
+    for one in disk.cache.index.all():
+        one.used -= 86400.0
+        one.noted = one.used
+    disk.memory.use(old)
+    disk.step()
+    recent = [one for one in disk.cache.index.all() if one.used > time.time() - 60]
+    assert {one.n_tokens for one in recent} == {256, 512, 768, 1000}
+    assert {one.n_returns for one in recent} == {1}
+    assert sum((disk.path / one.name).stat().st_mtime > time.time() - 60 for one in recent) == 4
 
 
 # The thread.
@@ -361,7 +436,7 @@ def test_the_thread_writes_new_entries_soon_and_all_of_them_at_the_end(disk, mon
     for i in range(10):
         disk.memory.put(tokens_of(i, 600))
     asyncio.run(disk.cache.finish(20))
-    assert len(disk.files()) == 10
+    assert len(disk.files()) == 30
     assert "not all prompts" not in caplog.text
     disk.cache.write_faults.failed(OSError(errno.EIO, "I/O error"))
     t_begin = time.monotonic()
@@ -377,6 +452,10 @@ def test_an_entry_that_disappears_while_the_thread_looks_is_skipped(disk):
     assert disk.files() == []
 
 
+def chain(disk: Disk, tokens: list[int]) -> Chain:
+    return Chain(disk.cache.folder.salt, Group(disk.source.fingerprint, "", 0), packed(tokens))
+
+
 def killed_while_writing(path: Path, n_times: int) -> None:
     """Each time, what was complete is there and verifies, and no temporary file survives the next start."""
     chance, n_written = random.Random(7), 0
@@ -387,21 +466,26 @@ def killed_while_writing(path: Path, n_times: int) -> None:
         )
         assert child.stdout is not None
         assert child.stdout.readline() == "ready\n"
-        time.sleep(chance.uniform(0.02, 0.3))
+        first = [child.stdout.readline() for _ in range(chance.randrange(1, 4))]
+        time.sleep(chance.uniform(0.0, 0.05))
         child.send_signal(signal.SIGKILL)
-        written = [int(line) for line in child.stdout.read().split("\n")[:-1]]
+        written = [int(line) for line in (*first, *child.stdout.read().split("\n")[:-1])]
         child.wait()
         child.stdout.close()
         disk = Disk(path)
         disk.step()
-        assert len(disk.files()) in (len(written), len(written) + 1)  # one may be complete but not reported
         assert len(list(disk.path.iterdir())) == len(disk.files()) + 1  # and the salt
         for n in written:
-            assert disk.has(entry_tokens(n)), n
+            assert len(disk.cache.index.find(chain(disk, entry_tokens(n))).files) == 3, n
+        assert disk.cache.n_entries in (
+            len(written),
+            len(written) + 1,
+        )  # one may be incomplete, or not reported
         assert disk.cache.counts.n_broken == 0
+        assert not disk.cache.index.orphans()
         for file in disk.files():
-            with disk.cache.folder.opened() as folder, EntryFile(folder, file.name) as entry:
-                entry.verify()
+            with disk.cache.folder.opened() as folder, RowFile(folder, file.name) as row:
+                row.verify()
             file.unlink()
         n_written += len(written)
     assert n_written > n_times

@@ -1,39 +1,59 @@
-"""Prefixes of prompts in the index, and which entries stay."""
+"""Prefixes of prompts in the index, and which files stay."""
 
 import random
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.states.fake_cache_memory import packed, tokens_of
 
-from llamad.models.cache_disk.index import Entry, Index
-from llamad.models.cache_disk.prefixes import BLOCK_TOKENS, Chain, Group, n_common, split
-from llamad.models.cache_disk.value import Worth, value
+from llamad.models.cache_disk.index import PART_MIN, Found, Index, Stored, stored
+from llamad.models.cache_disk.prefixes import BLOCK_TOKENS, Chain, Group, n_common
+from llamad.models.cache_disk.row_file import END, Description
+from llamad.models.cache_disk.state_rows import rows_of
 
 SALT = b"s" * 32
 GROUP = Group("model", "", 0)
+DAY = 86400.0
 
 
 def chain(tokens, group=GROUP, salt=SALT) -> Chain:
     return Chain(salt, group, packed(tokens))
 
 
-def entry(tokens, name=None, *, group=GROUP, is_whole=False, n_bytes=1000, used=0.0, **more) -> Entry:
-    made = chain(tokens, group)
-    end = made.end(len(tokens))
-    return Entry(
-        name=name or end.hex(),
-        group=group,
-        n_tokens=len(tokens),
-        n_bytes=n_bytes,
-        is_whole=is_whole,
-        has_session=more.get("has_session", False),
-        created=more.get("created", used),
-        used=used,
-        hashes=made.hashes,
-        end=end,
-    )
+def files(tokens, *, group=GROUP, has_end=False, used=0.0, **more) -> list[Stored]:
+    """The files of a prompt; each token takes 1000 bytes, an end 5000."""
+    made = []
+    for row in rows_of(chain(tokens, group), has_end=has_end):
+        about = Description(
+            group=group,
+            salt_id=b"",
+            model="tiny",
+            kind=row.kind,
+            before=row.before,
+            begin=row.begin,
+            tokens=row.tokens,
+            n_bytes=5000 if row.kind == END else 250 * len(row.tokens),
+            checksum=0,
+            needs_ends=has_end,
+            created=used,
+            is_named=more.get("is_named", False),
+            retention_s=more.get("retention_s", 0),
+            n_returns=more.get("n_returns", 0),
+        )
+        made.append(stored(about, about.n_bytes, used))
+    return made
+
+
+def put(index: Index, tokens, **more) -> None:
+    for one in files(tokens, **more):
+        if one.name not in index:
+            for other in [] if one.is_end else index.superseded(one.about):
+                index.remove(other.name)
+            index.add(one)
+
+
+def lengths(found: Found | None) -> list[int]:
+    return [one.n_tokens for one in found.files] if found else []
 
 
 @given(st.lists(st.integers(0, 3), max_size=40), st.lists(st.integers(0, 3), max_size=40))
@@ -44,125 +64,146 @@ def test_the_common_beginning_is_counted_in_tokens(one, other):
     assert n_common(packed(one), packed(other)) == n
 
 
-def test_two_prompts_share_exactly_the_hashes_of_the_blocks_they_share():
+def test_two_prompts_share_exactly_the_digests_of_the_blocks_they_share():
     one = tokens_of(1, 5 * BLOCK_TOKENS + 7)
     other = [*one[: 3 * BLOCK_TOKENS + 5], -1, *one[3 * BLOCK_TOKENS + 6 :]]
-    a, b = chain(one).hashes, chain(other).hashes
-    assert (len(a), a[:3], a[3] != b[3], a[4] != b[4]) == (5, b[:3], True, True)
-    assert split(b"".join(a)) == a
+    a, b = chain(one).digests, chain(other).digests
+    assert (len(a), a[:4], a[4] != b[4], a[5] != b[5]) == (6, b[:4], True, True)
     for stranger in (Group("other", "", 0), Group("model", "key", 0), Group("model", "", 1)):
-        assert not set(chain(one, stranger).hashes) & set(a)
-    assert not set(chain(one, salt=b"t" * 32).hashes) & set(a)
+        assert not set(chain(one, stranger).digests) & set(a)
+    assert not set(chain(one, salt=b"t" * 32).digests) & set(a)
 
 
-def test_the_end_is_a_hash_of_exactly_these_tokens():
-    tokens = tokens_of(1, 2 * BLOCK_TOKENS + 50)
-    whole = chain(tokens)
-    ends = [whole.end(n) for n in range(len(tokens) + 1)]
-    assert len(set(ends)) == len(ends)
-    assert ends[BLOCK_TOKENS + 3] == chain(tokens[: BLOCK_TOKENS + 3]).end(BLOCK_TOKENS + 3)
-
-
-def test_the_entry_with_most_of_the_prompt_is_found_like_by_comparing_all():
+def test_most_of_the_prompt_is_found_like_by_comparing_all():
     chance = random.Random(3)
     index, prompts = Index(), []
     for i in range(60):
-        stem = chance.choice(prompts)[: chance.randrange(1, 9) * BLOCK_TOKENS] if i > 5 else []
+        stem = chance.choice(prompts)[: chance.randrange(1, 1200)] if i > 5 else []
         prompts.append([*stem, *tokens_of(i, chance.randrange(1, 900))])
-        index.add(entry(prompts[-1], str(i)))
+        put(index, prompts[-1])
     for i in range(200):
         prompt = [
-            *chance.choice(prompts)[: chance.randrange(1500)],
-            *tokens_of(1000 + i, chance.randrange(300)),
+            *chance.choice(prompts)[: chance.randrange(1, 1500)],
+            *tokens_of(1000 + i, chance.randrange(1, 300)),
         ]
-        best = max(n_common(packed(one), packed(prompt)) // BLOCK_TOKENS for one in prompts) * BLOCK_TOKENS
+        best = max(n_common(packed(one), packed(prompt[:-1])) for one in prompts)
+        part = best % BLOCK_TOKENS
         found = index.find(chain(prompt))
-        assert (found.n_tokens if found else 0) == best
+        n = found.n_tokens if found else 0
+        assert n == best or (part < PART_MIN and n == best - part), i
         if found:
-            stored = prompts[int(found.entry.name)]
-            assert n_common(packed(stored), packed(prompt)) >= best
+            assert lengths(found)[:-1] == [BLOCK_TOKENS * (j + 1) for j in range(len(found.blocks) - 1)]
+            assert found.blocks[-1].n_tokens >= found.n_tokens
 
 
-def test_an_entry_that_cannot_be_cut_is_found_only_by_a_prompt_with_all_of_it():
-    index = Index()
-    tokens = tokens_of(1, 3 * BLOCK_TOKENS + 20)
-    index.add(entry(tokens, "long", is_whole=True))
-    index.add(entry(tokens[: BLOCK_TOKENS + 9], "short", is_whole=True))
-    found = index.find(chain([*tokens, 5, 6]))
-    assert found is not None
-    assert (found.entry.name, found.n_tokens) == ("long", len(tokens))
-    found = index.find(chain([*tokens[:-1], -5, 6]))
-    assert found is not None
-    assert (found.entry.name, found.n_tokens) == ("short", BLOCK_TOKENS + 9)
-    assert index.find(chain(tokens[: BLOCK_TOKENS + 9])) is None  # the last token is computed
+def test_a_prompt_that_needs_an_end_is_found_up_to_one():
+    index, tokens = Index(), tokens_of(1, 3 * BLOCK_TOKENS + 20)
+    for n in (BLOCK_TOKENS + 9, 2 * BLOCK_TOKENS, len(tokens)):
+        put(index, tokens[:n], has_end=True)
+    for prompt, n in (
+        ([*tokens, 5], len(tokens)),
+        ([*tokens[:-1], -5, 6], 2 * BLOCK_TOKENS),
+        (tokens[: 2 * BLOCK_TOKENS], BLOCK_TOKENS + 9),  # the last token is computed
+        ([*tokens[: BLOCK_TOKENS + 9], 5], BLOCK_TOKENS + 9),
+        ([*tokens[: BLOCK_TOKENS + 8], -5, 5], 0),
+    ):
+        found = index.find(chain(prompt))
+        assert (found.n_tokens if found else 0) == n
+        if found:
+            assert found.end is not None
+            assert found.end.n_tokens == n
+            assert len(found.blocks) == -(-n // BLOCK_TOKENS)
 
 
 def test_other_keys_models_and_adapters_find_nothing():
     index, tokens = Index(), tokens_of(1, 1000)
-    index.add(entry(tokens, group=Group("model", "mine", 0)))
+    put(index, tokens, group=Group("model", "mine", 0))
     assert index.find(chain(tokens, Group("model", "mine", 0))) is not None
     for other in (Group("model", "", 0), Group("model", "yours", 0), Group("two", "mine", 0)):
         assert index.find(chain(tokens, other)) is None
     assert index.find(chain(tokens, Group("model", "mine", 7))) is None
 
 
-def test_nothing_is_left_of_an_entry_that_was_removed():
+def test_nothing_is_left_of_files_that_were_removed():
     index, tokens = Index(), tokens_of(1, 1000)
-    index.add(entry(tokens, "a", n_bytes=10))
-    index.add(entry(tokens[:500], "b", n_bytes=5))
-    index.add(entry(tokens, "a", n_bytes=20))
-    assert (len(index), index.n_bytes, "a" in index) == (2, 25, True)
-    for name in ("a", "a", "b"):
+    put(index, tokens, has_end=True)
+    for one in files(tokens, has_end=True):
+        index.add(one)  # again
+    assert (len(index), index.n_prompts, index.n_bytes) == (5, 1, 1_005_000)
+    for name in [*index.names(), "unknown"]:
         index.remove(name)
-    assert (len(index), index.n_bytes, index.find(chain(tokens)), index._by_block) == (0, 0, None, {})
+    left = (index._blocks, index._blocks_behind, index._ends_behind)
+    assert (len(index), index.n_bytes, index.find(chain(tokens)), left) == (0, 0, None, ({}, {}, {}))
 
 
-def test_a_longer_entry_supersedes_its_beginnings_but_no_forks():
+def test_a_longer_block_supersedes_its_beginnings_but_no_forks():
     index, tokens = Index(), tokens_of(1, 1000)
-    index.add(entry(tokens[:600], "beginning"))
-    index.add(entry([*tokens[:400], *tokens_of(2, 300)], "fork"))
-    index.add(entry(tokens[:500], "of another", group=Group("model", "key", 0)))
-    index.add(entry(tokens[:300], "whole", is_whole=True))
-    assert [one.name for one in index.superseded(entry(tokens, "new"))] == ["beginning"]
-    assert index.superseded(entry(tokens, "new", is_whole=True)) == []
+    put(index, tokens[:300])
+    put(index, [*tokens[:280], *tokens_of(2, 100)])
+    put(index, tokens[:300], group=Group("model", "key", 0))
+    assert index.n_prompts == 3
+    new = files(tokens[:400])[-1]
+    assert [one.n_tokens for one in index.superseded(new.about)] == [300]
+
+
+def removed_in_order(index: Index, n_bytes: int, now: float = DAY, **more) -> list[Stored]:
+    removed = index.to_remove(n_bytes, now, **more)
+    assert removed is not None
+    left = {one.name: one for one in index.all()}
+    for one in removed:
+        del left[one.name]
+        assert not [
+            other for other in left.values() if other.about.begin and other.about.before == one.digest
+        ]
+    return removed
 
 
 def test_a_long_conversation_outlives_a_hundred_titles():
-    index, day = Index(), 24 * 3600.0
-    index.add(entry(tokens_of(1, 40_000), "conversation", n_bytes=40_000_000, used=0.0))
-    for i in range(100):
-        index.add(entry(tokens_of(2 + i, 300), f"title{i}", n_bytes=300_000, used=day))
-    removed = index.to_remove(20_000_000, day)
-    assert removed is not None
-    assert all(one.name.startswith("title") for one in removed)
-    assert len(removed) == 67
-
-
-def test_a_new_entry_of_little_value_pushes_nothing_out():
     index = Index()
-    index.add(entry(tokens_of(1, 8000), "old", n_bytes=8_000_000))
-    title = entry(tokens_of(2, 300), "title", n_bytes=300_000)
-    assert index.to_remove(1, 0.0, title) is None
-    longer = entry(tokens_of(3, 9000), "longer", n_bytes=9_000_000)
-    assert [one.name for one in index.to_remove(1, 0.0, longer) or ()] == ["old"]
-    assert index.to_remove(0, 0.0, title) == []
+    put(index, tokens_of(1, 20_000), used=0.0)
+    for i in range(100):
+        put(index, tokens_of(2 + i, 300), used=DAY)
+    removed = removed_in_order(index, 20_000_000)
+    assert {one.n_tokens for one in removed} == {256, 300}
 
 
-BASE = {"n_tokens": 1000, "n_bytes": 1_000_000, "idle_seconds": 60.0}
+def test_conversations_lose_their_ends_first_and_shared_stems_stay():
+    index, tokens = Index(), tokens_of(1, 4 * BLOCK_TOKENS)
+    put(index, [*tokens, *tokens_of(2, 4 * BLOCK_TOKENS)], used=DAY / 2)
+    put(index, [*tokens, *tokens_of(3, 4 * BLOCK_TOKENS)], used=0.0)
+    removed = removed_in_order(index, 8 * BLOCK_TOKENS * 1000)
+    assert len(removed) == 8
+    assert min(one.n_tokens for one in removed) == 5 * BLOCK_TOKENS
+    assert len(removed_in_order(index, 1 << 60)) == 12
 
 
-@pytest.mark.parametrize(
-    ("more", "less"),
-    [
-        ({"has_returned": True}, {}),
-        ({"has_session": True}, {}),
-        ({"has_returned": True}, {"has_session": True}),
-        ({}, {"is_superseded": True}),
-        ({}, {"is_superseded": True, "has_returned": True, "has_session": True}),
-        ({}, {"idle_seconds": 1e6}),
-        ({}, {"n_bytes": 2_000_000}),
-        ({"n_tokens": 2000, "n_bytes": 2_000_000}, {}),
-    ],
-)
-def test_what_makes_an_entry_worth_more(more, less):
-    assert value(Worth(**{**BASE, **more})) > value(Worth(**{**BASE, **less})) > 0
+def test_ends_that_a_longer_turn_supersedes_go_before_its_blocks():
+    index, tokens = Index(), tokens_of(1, 1000)
+    for n in (300, 600, 1000):
+        put(index, tokens[:n], has_end=True)
+    assert [one.n_tokens for one in removed_in_order(index, 10_000) if one.is_end] == [300, 600]
+    assert len(removed_in_order(index, 1 << 60)) == len(index)
+
+
+def test_a_new_prompt_of_little_value_pushes_nothing_out():
+    index = Index()
+    put(index, tokens_of(1, 8000))
+    title = files(tokens_of(2, 300))[-1]
+    names = [one.name for one in files(tokens_of(1, 8000))]
+    assert index.to_remove(1, 0.0, worth=1e-9) is None
+    assert index.to_remove(0, 0.0, worth=0.0) == []
+    assert [one.n_tokens for one in index.to_remove(1, 0.0, worth=1.0) or ()] == [8000]
+    assert index.to_remove(1, 0.0, worth=1.0, kept=names) is None  # it needs them itself
+    assert title.name not in index
+
+
+def test_hints_of_one_key_take_no_more_than_its_share():
+    index, mine, other = Index(), Group("model", "mine", 0), Group("model", "other", 0)
+    for i in range(8):
+        put(index, tokens_of(i, 256), group=mine, used=float(i), is_named=True, retention_s=86400)
+    for i in range(8, 12):
+        put(index, tokens_of(i, 256), group=other, used=float(i))
+    removed = removed_in_order(index, 2 * 256_000, 20.0, bytes_max=12 * 256_000)
+    assert {one.about.group for one in removed} == {mine}
+    removed = removed_in_order(index, 2 * 256_000, 20.0, bytes_max=16 * 256_000)
+    assert {one.about.group for one in removed} == {other}

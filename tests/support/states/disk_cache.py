@@ -11,21 +11,23 @@ from llamad.models.cache_disk.prefixes import Chain, Group
 from llamad.models.cache_disk.reader import Target
 from llamad.models.cache_disk.source import Source
 from support.states.fake_cache_memory import PLAIN, FakeMemory, packed
-from support.states.ses1_layouts import N_VOCAB, learn
+from support.states.ses1_layouts import N_VOCAB, Form, learn
 
 KEYS = {0: "", 1: "key-one", 2: "key-two"}
-TARGET = Target(learn(PLAIN), N_VOCAB, 4096)
+N_CTX = 4096
+TARGET = Target(learn(PLAIN), N_VOCAB, N_CTX)
 
 
 class Disk:
     """A cache whose writer runs when a test says so."""
 
-    def __init__(self, path: Path, bytes_max: int = 0, model: str = "model", is_whole: bool = False):
+    def __init__(self, path: Path, bytes_max: int = 0, model: str = "model", form: Form = PLAIN):
         self.path = path / SUBFOLDER
         self.cache = DiskCache(str(path), bytes_max)
-        self.memory = FakeMemory(model)
+        self.memory = FakeMemory(model, form)
+        self.target = Target(learn(form), N_VOCAB, N_CTX)
         self.source = Source(self.memory, "build", lambda: "tiny", KEYS.get, n_slots=1)
-        self.source.is_whole = is_whole
+        self.source.layout = self.target.layout
         self.cache.writer.add(self.source)
 
     def step(self) -> None:
@@ -42,7 +44,7 @@ class Disk:
         wanted = self.find(tokens, key, adapters)
         if wanted is None:
             return None
-        return asyncio.run(self.cache.fetch(wanted, TARGET))
+        return asyncio.run(self.cache.fetch(wanted, self.target))
 
     def has(self, tokens) -> bool:
         """Whether the disk has an entry for this prompt, wherever else it is."""
@@ -50,7 +52,7 @@ class Disk:
         return self.cache.index.find(Chain(self.cache.folder.salt, group, packed(tokens))) is not None
 
     def files(self) -> list[Path]:
-        return sorted(self.path.glob("*.kv"))
+        return sorted([*self.path.glob("*.block"), *self.path.glob("*.end")])
 
 
 def again(disk: Disk, **more) -> Disk:

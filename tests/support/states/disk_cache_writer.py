@@ -12,7 +12,7 @@ from support.states.fake_cache_memory import tokens_of
 
 def entry_tokens(n: int) -> list[int]:
     """The tokens of the entry with this number."""
-    return tokens_of(n, 400 + n % 5)
+    return tokens_of(n, 700 + n % 5)
 
 
 def main() -> None:
@@ -20,7 +20,7 @@ def main() -> None:
     print("ready", flush=True)
     while True:
         n += 1
-        id = disk.memory.put(entry_tokens(n), state=bytes([n % 251]) * 3_000_000)
+        id = disk.memory.put(entry_tokens(n))
         disk.step()
         disk.memory.drop(id)
         print(n, flush=True)

@@ -9,8 +9,9 @@ from array import array
 from collections import Counter
 from collections.abc import Sequence
 
+from llamad.base.clock import clock_us
 from llamad.protocol.cache_memory import EntryInfo, checksum
-from support.states.ses1_layouts import FORMS, N_VOCAB, memory
+from support.states.ses1_layouts import FORMS, N_VOCAB, Form, memory
 
 PLAIN = FORMS["plain"]
 
@@ -24,17 +25,18 @@ def packed(tokens: Sequence[int]) -> bytes:
     return array("i", tokens).tobytes()
 
 
-def ses1(tokens: Sequence[int], state: bytes | None = None) -> bytes:
-    """An entry, with a state as llama.cpp writes it unless one is given."""
+def ses1(tokens: Sequence[int], state: bytes | None = None, form: Form = PLAIN) -> bytes:
+    """An entry, with a state as llama.cpp writes it unless one is given. Equal beginnings have equal cells."""
     head = struct.pack("<4sI", b"SES1", len(tokens))
-    return head + packed(tokens) + (memory(PLAIN, list(tokens)) if state is None else state)
+    return head + packed(tokens) + (memory(form, list(tokens)) if state is None else state)
 
 
 class FakeMemory:
     """The part of CacheMemory that the cache on disk uses. `model` becomes the fingerprint."""
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str, form: Form = PLAIN) -> None:
         self.fingerprint = hashlib.sha256(model.encode()).digest() if model else bytes(32)
+        self.form = form
         self.data: dict[int, bytes] = {}
         self.infos: dict[int, EntryInfo] = {}
         self.pins: Counter[int] = Counter()
@@ -48,12 +50,19 @@ class FakeMemory:
         adapters: tuple[int, int, int] = (0, 0, 0),
         session: int = 0,
         state: bytes | None = None,
+        retention_s: int = 0,
     ) -> int:
         """Add an entry and return its number."""
         self._n_made = id = self._n_made + 1
-        self.data[id] = data = ses1(tokens, state)
-        self.infos[id] = EntryInfo(id, len(tokens), len(data), owner, adapters, session, id, checksum(data))
+        self.data[id] = data = ses1(tokens, state, self.form)
+        self.infos[id] = EntryInfo(
+            id, len(tokens), len(data), owner, adapters, session, clock_us(), checksum(data), retention_s
+        )
         return id
+
+    def use(self, id: int) -> None:
+        info = self.infos[id]
+        self.infos[id] = info._replace(used=clock_us(), n_returns=info.n_returns + 1)
 
     def drop(self, id: int) -> None:
         del self.infos[id], self.data[id]

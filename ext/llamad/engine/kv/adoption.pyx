@@ -33,35 +33,35 @@ cdef int _is_of(const llamad_cache_row *about, const CacheEntry *entry, int32_t 
             and about.n_base == entry.adapters.n_base)
 
 
-ctypedef struct Found:
+ctypedef struct LeftCheckpoints:
     int32_t rows[LLAMAD_CACHE_ROWS]           # checkpoints, in the order of their numbers of tokens
     Checkpoint *taken[LLAMAD_CACHE_ROWS]      # those that an entry has, by row
     int32_t n
 
 
-cdef void _find_checkpoints(const llamad_cache *memory, Found *found) noexcept nogil:
+cdef void _list_checkpoints(const llamad_cache *memory, LeftCheckpoints *left) noexcept nogil:
     cdef int32_t row, i
     for row in range(LLAMAD_CACHE_ROWS):
         if _is_ready(memory, row, LLAMAD_CACHE_CHECKPOINT):
-            i = found.n
-            while i > 0 and memory.rows[found.rows[i - 1]].n_tokens > memory.rows[row].n_tokens:
-                found.rows[i] = found.rows[i - 1]
+            i = left.n
+            while i > 0 and memory.rows[left.rows[i - 1]].n_tokens > memory.rows[row].n_tokens:
+                left.rows[i] = left.rows[i - 1]
                 i -= 1
-            found.rows[i] = row
-            found.n += 1
+            left.rows[i] = row
+            left.n += 1
 
 
-cdef void _link(Cache *cache, Found *found, CheckpointList *items, int32_t row) noexcept nogil:
-    if found.taken[row] == NULL:
-        found.taken[row] = checkpoint_adopt(cache.checkpoints, row)
-        if found.taken[row] == NULL:
+cdef void _link(Cache *cache, LeftCheckpoints *left, CheckpointList *items, int32_t row) noexcept nogil:
+    if left.taken[row] == NULL:
+        left.taken[row] = checkpoint_adopt(cache.checkpoints, row)
+        if left.taken[row] == NULL:
             return
     if items.n == cache.checkpoints.n_max:
         list_drop(cache.checkpoints, items, 0)
-    list_add(items, found.taken[row])
+    list_add(items, left.taken[row])
 
 
-cdef void _link_all(Cache *cache, Found *found, CacheEntry *entry) noexcept nogil:
+cdef void _link_all(Cache *cache, LeftCheckpoints *left, CacheEntry *entry) noexcept nogil:
     """Give the entry the checkpoints that were made after its first tokens; the last ones, if there are too many."""
     cdef llamad_cache_row *rows = cache.memory.rows
     cdef uint64_t prefix = 0
@@ -70,27 +70,27 @@ cdef void _link_all(Cache *cache, Found *found, CacheEntry *entry) noexcept nogi
         return
     for i in range(1, entry.n_tokens + 1):
         prefix = memory_prefix(prefix, entry.tokens[i - 1])
-        while k < found.n and rows[found.rows[k]].n_tokens <= i:
-            if _is_of(&rows[found.rows[k]], entry, i, prefix) and (
+        while k < left.n and rows[left.rows[k]].n_tokens <= i:
+            if _is_of(&rows[left.rows[k]], entry, i, prefix) and (
                     entry.checkpoints.n == 0 or entry.checkpoints.items[entry.checkpoints.n - 1].n_tokens < i):
-                _link(cache, found, &entry.checkpoints, found.rows[k])
+                _link(cache, left, &entry.checkpoints, left.rows[k])
             k += 1
 
 
 cdef void _adopt_checkpoints(Cache *cache) noexcept nogil:
     """Link the checkpoints to the entries that can use them, and drop the others."""
-    cdef Found *found = <Found *>calloc(1, sizeof(Found))
+    cdef LeftCheckpoints *left = <LeftCheckpoints *>calloc(1, sizeof(LeftCheckpoints))
     cdef int64_t i
-    if found == NULL:
+    if left == NULL:
         return
-    _find_checkpoints(cache.memory, found)
+    _list_checkpoints(cache.memory, left)
     if cache.checkpoints.n_max:
         for i in range(cache.n_entries):
-            _link_all(cache, found, &cache.entries[i])
-    for i in range(found.n):
-        if found.taken[found.rows[i]] == NULL:
-            memory_drop(cache.memory, found.rows[i])
-    free(found)
+            _link_all(cache, left, &cache.entries[i])
+    for i in range(left.n):
+        if left.taken[left.rows[i]] == NULL:
+            memory_drop(cache.memory, left.rows[i])
+    free(left)
 
 
 cdef int32_t adoption_run(Cache *cache, const Slots *slots, const uint8_t *fingerprint) noexcept nogil:

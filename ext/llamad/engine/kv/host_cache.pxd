@@ -25,6 +25,6 @@ cdef void cache_lock(Cache *cache, uint64_t id) noexcept nogil
 cdef void cache_release(Cache *cache, uint64_t id) noexcept nogil
 cdef void cache_drop(Cache *cache, uint64_t id) noexcept nogil
 cdef int cache_drop_checkpoints(Cache *cache) noexcept nogil
-cdef int cache_drop_oldest(Cache *cache) noexcept nogil
+cdef int cache_drop_least(Cache *cache) noexcept nogil
 cdef const CacheEntry *cache_entry(const Cache *cache, uint64_t id) noexcept nogil
 cdef int cache_restore(Cache *cache, Slots *slots, Slot *slot, uint64_t id) noexcept nogil

@@ -1,5 +1,5 @@
-# Owns: the prompt cache in host memory, its limit and its order of eviction. Runs on the engine thread, between two
-# steps. It decides nothing: prefix/sharing.pyx says what is worth saving or restoring.
+# Owns: the prompt cache in host memory, and its limit. Runs on the engine thread, between two steps. It decides nothing:
+# prefix/sharing.pyx says what is worth saving or restoring, and eviction.pyx what is dropped first.
 #
 # An entry is the whole state of a slot, with its tokens and its checkpoints. It lies in a memory that outlives the
 # engine (protocol/cache_memory.h): the next engine of the model adopts it (adoption.pyx). Only held entries, and those
@@ -16,6 +16,7 @@ from llamad.engine.kv.cache_lookup cimport cache_hash, cache_shares
 from llamad.engine.kv.cache_types cimport SPARE_NONE, SPARE_READY, SPARE_WANTED, Cache, CacheEntry
 from llamad.engine.kv.checkpoints cimport list_cut, list_free, list_init, list_reaches, list_share
 from llamad.engine.kv.device_copies cimport copies_free, copies_has, copies_make, copies_restore
+from llamad.engine.kv.eviction cimport cache_is_kept, cache_least_valuable
 from llamad.engine.kv.slots cimport Slot, Slots, slot_clear
 from llamad.engine.kv.trust cimport trust_row
 from llamad.protocol.adapter_span cimport AdapterSpan
@@ -97,34 +98,20 @@ cdef void _drop(Cache *cache, int64_t i) noexcept nogil:
     memory_drop(cache.memory, _remove(cache, i))
 
 
-cdef int _is_kept(const Cache *cache, int64_t i) noexcept nogil:
-    """Return whether the entry is pinned or held."""
-    return cache.entries[i].is_held or cache.entries[i].id == cache.pinned
-
-
 cdef size_t _kept_bytes(const Cache *cache) noexcept nogil:
     cdef int64_t i
     cdef size_t n = 0
     for i in range(cache.n_entries):
-        if _is_kept(cache, i):
+        if cache_is_kept(cache, i):
             n += cache.entries[i].capacity
     return n
-
-
-cdef int64_t _oldest(const Cache *cache) noexcept nogil:
-    """Return the index of the longest unused entry that may be dropped, or -1."""
-    cdef int64_t i, oldest = -1
-    for i in range(cache.n_entries):
-        if not _is_kept(cache, i) and (oldest < 0 or _used(cache, i) < _used(cache, oldest)):
-            oldest = i
-    return oldest
 
 
 cdef int _is_replaced(const Cache *cache, const Slots *slots, int64_t i, uint64_t hash, const Slot *slot) noexcept nogil:
     """Return whether the slot's state can replace the entry."""
     cdef const CacheEntry *entry = &cache.entries[i]
     cdef int can_cut = slots.can_share and slots.n_swa == 0
-    if _is_kept(cache, i) or entry.owner != slot.owner or entry.n_tokens > slot.n_tokens:
+    if cache_is_kept(cache, i) or entry.owner != slot.owner or entry.n_tokens > slot.n_tokens:
         return 0
     if not can_cut and list_reaches(&slot.checkpoints, entry.n_tokens) + CACHE_TOKENS_MIN <= entry.n_tokens and (
             entry.n_tokens < slot.n_tokens):
@@ -160,9 +147,9 @@ cdef int cache_drop_checkpoints(Cache *cache) noexcept nogil:
     return 1
 
 
-cdef int cache_drop_oldest(Cache *cache) noexcept nogil:
-    """Drop the longest unused entry to make room for a checkpoint. Return whether there was one."""
-    cdef int64_t i = _oldest(cache)
+cdef int cache_drop_least(Cache *cache) noexcept nogil:
+    """Drop the least valuable entry to make room for a checkpoint. Return whether there was one."""
+    cdef int64_t i = cache_least_valuable(cache)
     if i < 0:
         return 0
     cache.n_dropped += 1
@@ -180,14 +167,14 @@ cdef size_t _rounded(size_t n) noexcept nogil:
 
 
 cdef int _make_room(Cache *cache, size_t n, int32_t *row) noexcept nogil:
-    """Evict the longest unused entries until n bytes fit into the limit, and return 1; 0 if they cannot. If row is -1, it
+    """Evict the least valuable entries until n bytes fit into the limit, and return 1; 0 if they cannot. If row is -1, it
     becomes that of an evicted entry with about as many pages, if there is one."""
     cdef size_t capacity
     cdef int64_t i
     if n + _kept_bytes(cache) > cache.bytes_max:
         return 0
     while _is_too_much(cache, n):
-        i = _oldest(cache)
+        i = cache_least_valuable(cache)
         if i < 0:
             return 0
         cache.n_dropped += 1
@@ -295,7 +282,7 @@ cdef CacheEntry *cache_add(Cache *cache, int32_t row) noexcept nogil:
 
 
 cdef void _describe(Cache *cache, int32_t row, int32_t n_tokens, size_t n_bytes, const AdapterSpan *adapters,
-                    uint64_t owner, uint64_t session) noexcept nogil:
+                    uint64_t owner, uint64_t session, int32_t retention_s) noexcept nogil:
     cdef llamad_cache_row *about = &cache.memory.rows[row]
     cdef uint8_t *pages = cache.memory.places[row].data
     memcpy(pages, <const char *>b"SES1", 4)
@@ -308,6 +295,7 @@ cdef void _describe(Cache *cache, int32_t row, int32_t n_tokens, size_t n_bytes,
     about.adapters_set = adapters.set
     about.n_base = adapters.n_base
     about.session = session
+    about.retention_s = retention_s
 
 
 cdef CacheEntry *_save(Cache *cache, Slots *slots, const Slot *slot) noexcept nogil:
@@ -329,7 +317,9 @@ cdef CacheEntry *_save(Cache *cache, Slots *slots, const Slot *slot) noexcept no
         memory_drop(cache.memory, row)
         return NULL
     memcpy(pages + HEAD, slot.tokens, n_head - HEAD)
-    _describe(cache, row, slot.n_tokens, n_head + n_state, &slot.adapters, slot.owner, slot.session)
+    _describe(cache, row, slot.n_tokens, n_head + n_state, &slot.adapters, slot.owner, slot.session,
+              slot.retention_s)
+    cache.memory.rows[row].n_returns = slot.n_returns
     entry = cache_add(cache, row)
     if list_init(&entry.checkpoints, slot.checkpoints.n) == 0:
         list_share(cache.checkpoints, &entry.checkpoints, &slot.checkpoints)
@@ -383,7 +373,8 @@ cdef int cache_insert(Cache *cache, const Slots *slots, const uint8_t *data,
     if row < 0:
         return RESULT_NO_ROOM
     memcpy(cache.memory.places[row].data, data, command.n_bytes)
-    _describe(cache, row, command.n_tokens, command.n_bytes, &command.adapters, command.owner, command.session)
+    _describe(cache, row, command.n_tokens, command.n_bytes, &command.adapters, command.owner, command.session,
+              command.retention_s)
     cache_add(cache, row)
     memory_publish(cache.memory, row)
     _spent(cache, t_start)
@@ -458,6 +449,9 @@ cdef int cache_restore(Cache *cache, Slots *slots, Slot *slot, uint64_t id) noex
     slot.n_pos = ids_positions(slot.tokens, slot.n_tokens) if slots.takes_rows else slot.n_tokens
     slot.adapters = entry.adapters
     slot.owner = entry.owner
+    if not entry.is_held:
+        cache.memory.rows[entry.row].n_returns += 1
+    slot.n_returns = cache.memory.rows[entry.row].n_returns
     list_share(cache.checkpoints, &slot.checkpoints, &entry.checkpoints)
     memory_use(cache.memory, entry.row)
     _spent(cache, t_start)

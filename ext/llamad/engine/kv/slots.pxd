@@ -51,6 +51,8 @@ ctypedef struct Slot:
     uint64_t group           # the group of the task that filled it
     uint64_t owner           # the owner of that task; 0: everybody may use it
     uint64_t session         # the session of that task; 0: none
+    int32_t retention_s      # what its client says about the prompt
+    int32_t n_returns        # how often the conversation that it holds went on
     uint64_t pending_turn    # slots.pending_turn when a write was last left for llama.cpp's next decode
     int64_t t_used_us
     int32_t n_processed      # prompt tokens that its last task had to prefill
@@ -147,7 +149,7 @@ ctypedef struct Slots:
 cdef int slots_init(Slots *slots, const llamad_table *table, void *ctx, int32_t n, int32_t n_ctx) noexcept nogil
 cdef int slots_init_checkpoints(Slots *slots, int32_t n_max, int32_t min_step, size_t bytes_max) noexcept nogil
 cdef void slots_free(Slots *slots) noexcept nogil
-cdef Slot *slots_choose(Slots *slots, const Task *task) noexcept nogil
+cdef int32_t slot_common_held(const Slot *slot, const Task *task, int32_t n_held) noexcept nogil
 cdef int32_t common_prefix(const int32_t *a, const int32_t *b, int32_t n) noexcept nogil
 cdef int slot_is_pending(const Slots *slots, const Slot *slot) noexcept nogil
 cdef void slot_set_pending(Slots *slots, Slot *slot) noexcept nogil
@@ -170,7 +172,6 @@ cdef int32_t slot_until(const Slot *slot) noexcept nogil
 cdef int32_t slot_room(const Slots *slots, const Slot *slot) noexcept nogil
 cdef int slot_has_window(Slots *slots, const Slot *slot, int32_t n_keep, int32_t n_discard) noexcept nogil
 cdef int32_t slot_can_drop(Slots *slots, const Slot *slot, int32_t n_keep, int32_t n_discard) noexcept nogil
-cdef Slot *slots_oldest_idle(Slots *slots, const Slot *spared) noexcept nogil
 cdef int32_t slots_check_integrity(const Slots *slots) noexcept nogil
 
 

@@ -1,4 +1,4 @@
-# Owns: which slot serves a task, and what each sequence of the KV cache holds. Runs on the engine thread.
+# Owns: what each sequence of the KV cache holds. Runs on the engine thread.
 # Invariant: slot.tokens[:n_tokens] is exactly what llama.cpp's sequence `slot.id` holds, in this order. Its positions
 # are 0..n_tokens-1, with two exceptions. With self-extend, the tail from n_grouped on ends at n_pos-1, and everything
 # before it was compressed into 0..n_grouped-1. Rows of embeddings may take fewer positions (row_ids.pxd).
@@ -102,10 +102,10 @@ cdef int may_use(const Slot *slot, uint64_t owner) noexcept nogil:
 
 cdef int32_t slot_common(const Slot *slot, const Task *task) noexcept nogil:
     """Return how much of the task's prompt the slot holds already."""
-    return _common(slot, task, slot.n_tokens)
+    return slot_common_held(slot, task, slot.n_tokens)
 
 
-cdef int32_t _common(const Slot *slot, const Task *task, int32_t n_held) noexcept nogil:
+cdef int32_t slot_common_held(const Slot *slot, const Task *task, int32_t n_held) noexcept nogil:
     """Return how many of the slot's first n_held tokens begin the prompt. Tokens that were computed with other adapters
     or for another owner do not count, and a task without prefix cache uses only what its own group has computed."""
     cdef int32_t n
@@ -115,52 +115,6 @@ cdef int32_t _common(const Slot *slot, const Task *task, int32_t n_held) noexcep
         return 0
     n = span_common(&slot.adapters, &task.command.adapters, min(n_held, task.command.n_prompt))
     return run_floor(task.prompt, common_prefix(slot.tokens, task.prompt, n), task.command.n_prompt)
-
-
-cdef int32_t _n_neighbours(const Slots *slots, int32_t i) noexcept nogil:
-    """Return how many of the two adjacent slots are busy; 0 in a unified cache, where it does not matter."""
-    if slots.n_cells:
-        return 0
-    return ((i > 0 and slots.items[i - 1].state != SLOT_IDLE)
-            + (i + 1 < slots.n and slots.items[i + 1].state != SLOT_IDLE))
-
-
-cdef Slot *slots_choose(Slots *slots, const Task *task) noexcept nogil:
-    """Return the idle slot in which this task should run, or NULL. Changes nothing.
-
-    A slot that holds enough of the prompt wins, unless similarity_min is 0, which turns that off. Otherwise the least
-    recently used slot wins: never-used slots first, then the lowest. Neighbours of busy slots come before all others,
-    because together they are one graph. The slot that served the task's session last wins if it holds no less, so that
-    a conversation that was cut replaces its own old text, and not another's."""
-    cdef Slot *slot
-    cdef Slot *best = NULL
-    cdef Slot *oldest = NULL
-    cdef Slot *own = NULL
-    cdef int32_t i, n, n_best = 0, n_beside = 0, n_own = -1, n_oldest = 0, is_own
-    if task.command.options.id_slot >= 0:
-        slot = &slots.items[task.command.options.id_slot]
-        return slot if slot.state == SLOT_IDLE and not slot.is_awaited else NULL
-    for i in range(slots.n):
-        slot = &slots.items[i]
-        if slot.state != SLOT_IDLE or slot.is_awaited:
-            continue
-        n = _n_neighbours(slots, i)
-        if oldest == NULL or n > n_beside or (n == n_beside and slot.t_used_us < oldest.t_used_us):
-            oldest = slot
-            n_beside = n
-        n = _common(slot, task, slot.n_tokens + slot.n_parked)  # parked tokens return to their slot
-        n_oldest = n if slot == oldest else n_oldest
-        is_own = task.command.session != 0 and slot.session == task.command.session
-        if is_own and n > n_own:
-            own = slot
-            n_own = n
-        if n > n_best or (is_own and n == n_best and n > 0):
-            n_best = n
-            best = slot
-    if best != NULL and slots.similarity_min > 0 and (
-            <float>n_best >= slots.similarity_min * <float>task.command.n_prompt):
-        return best
-    return own if own != NULL and n_own >= n_oldest else oldest
 
 
 cdef int32_t slot_pos(const Slots *slots, const Slot *slot, int32_t n) noexcept nogil:
@@ -244,7 +198,7 @@ cdef void slot_clear(Slots *slots, Slot *slot) noexcept nogil:
         slots.table.seq_rm(slots.ctx, slot.id, -1, -1)
     slots.n_evicted += <uint64_t>slot.n_tokens
     slot.n_tokens = slot.n_pos = slot.n_grouped = slot.n_partial = slot.n_parked = 0
-    slot.host_entry = slot.is_rolled_back = 0
+    slot.host_entry = slot.is_rolled_back = slot.n_returns = 0
     shared_cut(&slots.shared, slot.id, 0)
     list_cut(&slots.checkpoints, &slot.checkpoints, 0)
 
@@ -264,6 +218,7 @@ cdef void slot_take(Slots *slots, Slot *slot, Task *task) noexcept nogil:
     slot.group = task.command.group
     slot.owner = task.command.owner
     slot.session = task.command.session
+    slot.retention_s = task.command.retention_s
     slot.n_decoded = slot.truncated = slot.has_new_line = slot.n_kept = slot.n_discarded = 0
     slot.t_prompt_us = slot.t_first_us = slot.t_sent_us = slot.answer_bytes = 0
     slot.i_output = -1
@@ -394,20 +349,6 @@ cdef int32_t slot_until(const Slot *slot) noexcept nogil:
 cdef int32_t slot_room(const Slots *slots, const Slot *slot) noexcept nogil:
     """Return how many tokens may be prefilled before positions must be grouped again."""
     return slot.n_grouped + slots.group_w - slot.n_pos if slots.group_n > 1 else slots.n_ctx
-
-
-cdef Slot *slots_oldest_idle(Slots *slots, const Slot *spared) noexcept nogil:
-    """Return the idle slot whose prefix was unused for longest; NULL if none but `spared` has one. Changes nothing."""
-    cdef Slot *oldest = NULL
-    cdef Slot *slot
-    cdef int32_t i
-    for i in range(slots.n):
-        slot = &slots.items[i]
-        if slot == spared:
-            continue
-        if slot.state == SLOT_IDLE and slot.n_tokens > 0 and (oldest == NULL or slot.t_used_us < oldest.t_used_us):
-            oldest = slot
-    return oldest
 
 
 cdef int32_t slots_check_integrity(const Slots *slots) noexcept nogil:

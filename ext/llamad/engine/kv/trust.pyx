@@ -59,9 +59,9 @@ cdef int trust_next(const Trust *trust) noexcept nogil:
     for i in range(LLAMAD_CACHE_ROWS):
         if load_int(&memory.places[i].trust) != LLAMAD_CACHE_UNCHECKED:
             continue
-        fetch_add_int(&memory.rows[i].n_readers, 1)  # then a second look, as in cache_table.c
+        fetch_add_int(&memory.rows[i].n_engine_readers, 1)  # then a second look, as in cache_table.c
         is_checked = load_int(<const int32_t *>&memory.rows[i].state) == LLAMAD_CACHE_READY and _check(trust, i)
-        fetch_add_int(&memory.rows[i].n_readers, -1)
+        fetch_add_int(&memory.rows[i].n_engine_readers, -1)
         if is_checked:
             return 1
     return 0

@@ -14,7 +14,7 @@ from llamad.engine.costs.scheduler cimport (
     STATES_US_MAX,
 )
 from llamad.engine.kv.checkpoints cimport CheckpointList, CheckpointOf, Checkpoints, checkpoint_make, list_drop, list_thin
-from llamad.engine.kv.host_cache cimport cache_drop_checkpoints, cache_drop_oldest
+from llamad.engine.kv.host_cache cimport cache_drop_checkpoints, cache_drop_least
 from llamad.engine.kv.slots cimport SLOT_PREFILLING, STOPS_MAX, Slot, slot_is_pending
 from llamad.engine.kv.task_queue cimport Task
 from llamad.engine.state.engine_state cimport State
@@ -112,7 +112,7 @@ cdef int _make_room(State *state, size_t n) noexcept nogil:
             return 0
     while state.cache.n_entries and (
             state.cache.n_bytes + state.slots.checkpoints.n_bytes + n > state.cache.bytes_max):
-        if not cache_drop_oldest(&state.cache):
+        if not cache_drop_least(&state.cache):
             return 0
     return 1
 
@@ -124,7 +124,7 @@ cdef int checkpointing_trim(State *state) noexcept nogil:
     if all.n_bytes > all.bytes_max:
         return cache_drop_checkpoints(&state.cache) or _drop_oldest(state)
     if state.cache.n_entries and state.cache.n_bytes + all.n_bytes > state.cache.bytes_max:
-        return cache_drop_oldest(&state.cache)
+        return cache_drop_least(&state.cache)
     return 0
 
 

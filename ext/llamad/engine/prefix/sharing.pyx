@@ -12,11 +12,12 @@ from llamad.protocol.adapter_span cimport span_common
 from llamad.engine.kv.cache_lookup cimport cache_common, cache_find, cache_holds
 from llamad.engine.kv.cells cimport cells_busy, cells_fit
 from llamad.engine.kv.chunk_reuse cimport reuse_chunks, reuse_reaches
+from llamad.engine.kv.eviction cimport slots_least_valuable
 from llamad.engine.kv.host_cache cimport cache_entry, cache_restore, cache_save
 from llamad.engine.kv.shared_cells cimport shared_with_any
 from llamad.engine.kv.slots cimport (
     SLOT_DECODING, SLOT_PREFILLING, Slot, Slots, common_prefix, may_use, slot_can_cut, slot_can_keep, slot_clear,
-    slot_common, slot_is_pending, slot_keep, slots_oldest_idle,
+    slot_common, slot_is_pending, slot_keep,
 )
 from llamad.engine.kv.task_queue cimport Task
 from llamad.engine.prefix.copying cimport prefix_copy, prefix_copy_gain, prefix_copy_reaches
@@ -169,8 +170,8 @@ cdef void _save(State *state, Slot *slot, int32_t n_keep) noexcept nogil:
 
 
 cdef int32_t prefix_evict_idle(State *state, const Slot *spared) noexcept nogil:
-    """Evict the longest unused idle prefix. Return its length; 0 if no idle slot but `spared` holds any."""
-    cdef Slot *slot = slots_oldest_idle(&state.slots, spared)
+    """Evict the least valuable idle prefix. Return its length; 0 if no idle slot but `spared` holds any."""
+    cdef Slot *slot = slots_least_valuable(&state.slots, spared)
     cdef int32_t n
     if slot == NULL:
         return 0
@@ -205,7 +206,11 @@ cdef int _restore(State *state, Slot *slot, uint64_t id, int32_t n) noexcept nog
     state.cache.pinned = 0
     if not has_room:
         return -1
-    if cache_restore(&state.cache, &state.slots, slot, id) < 0 or slot_keep(&state.slots, slot, n) != n:
+    if cache_restore(&state.cache, &state.slots, slot, id) < 0:
+        return -1
+    if 4 * n < 3 * slot.n_tokens:
+        slot.n_returns = 0  # another conversation, with the same beginning
+    if slot_keep(&state.slots, slot, n) != n:
         return -1
     state.cache.n_hits += 1
     state.cache.n_restored += <uint64_t>n
@@ -227,13 +232,19 @@ cdef void _keep(State *state, Slot *slot, int32_t n) noexcept nogil:
     slot_keep(&state.slots, slot, n)
 
 
+cdef int32_t _returns(const Slot *slot, int32_t n) noexcept nogil:
+    """Return how often the slot's conversation went on, if it does so now with its first n tokens; 0 if too little of it
+    is left, because that is another conversation."""
+    return slot.n_returns + 1 if n > 0 and 4 * n >= 3 * slot.n_tokens else 0
+
+
 cdef void _prepare(State *state, Slot *slot, const Task *task) noexcept nogil:
     """Make the idle slot hold the longest available prefix of the task's prompt, and nothing else. The last token is
     left out: it is computed again for its logits, unless those were kept for this task."""
     cdef Slots *slots = &state.slots
     cdef int32_t n_max = task.command.n_prompt - (prompt_end_row(state, task) == NULL)
     cdef int32_t n = slot_can_keep(slots, slot, min(slot_common(slot, task), n_max))
-    cdef int32_t n_entry = 0, n_copied = 0, n_moved = reuse_reaches(slots, slot, task)
+    cdef int32_t n_entry = 0, n_copied = 0, n_returns, n_moved = reuse_reaches(slots, slot, task)
     cdef Slot *source = _source(slots, slot, task, max(n, n_moved), n_max, &n_copied)
     cdef uint64_t id = 0
     if state.cache.bytes_max:
@@ -249,10 +260,15 @@ cdef void _prepare(State *state, Slot *slot, const Task *task) noexcept nogil:
             _save(state, slot, n if source == NULL else 0)
     if source == NULL and n_moved:
         reuse_chunks(slots, slot, task)
+        slot.n_returns = 0
     elif source == NULL:
+        n_returns = _returns(slot, n)
         _keep(state, slot, n)
+        slot.n_returns = n_returns
     else:
+        n_returns = _returns(source, n_copied)
         prefix_copy(state, slot, source, n_copied)
+        slot.n_returns = n_returns
 
 
 cdef int32_t _seen(const State *state, const Task *task) noexcept nogil:

@@ -1,0 +1,100 @@
+"""Cuts a state into the rows of which files are made, and joins rows to a state again.
+
+Pure functions on worker threads: the work is long, and runs without the GIL. Raises StateError for bytes that do not
+fit the model's layout.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+
+import msgspec
+from typing_extensions import Buffer
+
+from llamad.models.cache_disk.prefixes import BLOCK_BYTES, BLOCK_TOKENS, TOKEN_BYTES, Chain, digest_after
+from llamad.models.cache_disk.row_file import BLOCK, END, ENDINGS
+from llamad.protocol.blobs import Arena, Blob
+from llamad.ses1 import ses1
+from llamad.ses1.ses1 import Layout, StateError
+
+_HEAD = struct.Struct("<4sI")  # of SES1: its name and the number of tokens
+# Bytes that are copied at once: with the GIL, so that more would stall the event loop.
+COPY_BYTES = 1024 * 1024
+
+
+class Row(msgspec.Struct, frozen=True):
+    """A row of a prompt: what its file is called, and where its tokens are."""
+
+    kind: int
+    before: bytes  # the digest of the whole blocks before its tokens
+    begin: int
+    tokens: bytes
+
+    @property
+    def digest(self) -> bytes:
+        return digest_after(self.before, self.tokens)
+
+    @property
+    def name(self) -> str:
+        return self.digest.hex() + ENDINGS[self.kind]
+
+    @property
+    def n_tokens(self) -> int:
+        return self.begin + len(self.tokens) // TOKEN_BYTES
+
+
+def rows_of(chain: Chain, *, has_end: bool) -> Iterator[Row]:
+    """Yield the rows of a prompt, each behind those that it needs."""
+    n_whole, rest = len(chain.digests) - 1, bytes(chain.behind(len(chain.digests) - 1))
+    for i in range(n_whole):
+        yield Row(
+            BLOCK, chain.digests[i], i * BLOCK_TOKENS, bytes(chain.tokens[i * BLOCK_BYTES :][:BLOCK_BYTES])
+        )
+    if rest:
+        yield Row(BLOCK, chain.digests[n_whole], n_whole * BLOCK_TOKENS, rest)
+    if has_end:
+        yield Row(END, chain.digests[n_whole], n_whole * BLOCK_TOKENS, rest)
+
+
+def tokens_end(n_tokens: int) -> int:
+    """Return where the tokens end in SES1."""
+    return _HEAD.size + n_tokens * TOKEN_BYTES
+
+
+def tokens_in(entry: memoryview, n_tokens: int) -> bytes:
+    """Return the tokens of SES1 as int32 ids. Raises StateError if it is none with so many tokens."""
+    if len(entry) < tokens_end(n_tokens) or _HEAD.unpack_from(entry) != (b"SES1", n_tokens):
+        raise StateError("it has no tokens, or another number of them")
+    return bytes(entry[_HEAD.size : tokens_end(n_tokens)])
+
+
+def cut(layout: Layout, entry: memoryview, row: Row, n_tokens: int) -> bytes:
+    """Return the piece or the end that a row of this SES1 has."""
+    state = entry[tokens_end(n_tokens) :]
+    if row.kind == END:
+        return ses1.cut_end(layout, state)
+    return ses1.cut(layout, state, row.begin, row.n_tokens) if layout.has_cells() else b""
+
+
+def join(
+    layout: Layout, tokens: bytes, pieces: Sequence[Buffer], end: Buffer | None, arena: Arena | None
+) -> Blob:
+    """Return SES1 of these tokens: of the pieces of its blocks, and the end. The last piece may have more cells than
+    there are tokens. Raises StateError, MemoryError."""
+    n_tokens = len(tokens) // TOKEN_BYTES
+    own: list[Buffer] = list(pieces) if layout.has_cells() else []
+    if own:
+        begin = (len(own) - 1) * BLOCK_TOKENS
+        own[-1] = ses1.cut(layout, own[-1], begin, n_tokens)
+    state = ses1.join(layout, own, end)
+    at = tokens_end(n_tokens)
+    blob = Blob(at + len(state), arena)
+    blob.size = at + len(state)
+    with memoryview(blob) as view, memoryview(state) as source:
+        _HEAD.pack_into(view, 0, b"SES1", n_tokens)
+        view[_HEAD.size : at] = tokens
+        for begin in range(0, len(source), COPY_BYTES):
+            n = min(COPY_BYTES, len(source) - begin)
+            view[at + begin : at + begin + n] = source[begin : begin + n]
+    return blob
