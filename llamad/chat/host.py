@@ -18,7 +18,7 @@ from llamad.chat.template import (
     generic,
     recognized,
 )
-from llamad.chat.template.render import REASONING
+from llamad.chat.template.turns import REASONING
 
 _ONE = [{"role": "user", "content": "x"}]
 _EFFORTS = ("reasoning_strength", "thinking_effort")  # other names of reasoning_effort
@@ -99,6 +99,8 @@ class ChatHost:
             )
         except RecursionError:  # while the messages are normalized
             raise TemplateError("the messages or tools are nested too deeply") from None
+        if add_generation_prompt and not field and last["role"] == "tool":
+            text = self._opened(text, merged)
         # The tokenizer adds BOS itself.
         if self._bos and text.startswith(self._bos):
             text = text[len(self._bos) :]
@@ -133,6 +135,28 @@ class ChatHost:
         """Return the end of a rendered prompt that opens the answer, or "" if the answer continues a message."""
         return next((one for one in self._openings if prompt.endswith(one)), "")
 
+    def _opened(self, text: str, kwargs: dict[str, Any]) -> str:
+        """Return a prompt that ends with a tool's result, and opens the answer. Gemma 4's template closes the turn if
+        the calls had content, and does not open the next one."""
+        if not self.template.caps.content_after_results:
+            return text
+        bare, whole = (
+            self.template.prompt(_ONE, kwargs=kwargs, add_generation_prompt=begins)
+            for begins in (False, True)
+        )
+        end = bare.rpartition("x")[2]
+        return text + whole.removeprefix(bare) if end and text.endswith(end) else text
+
+    @cached_property
+    def closing(self) -> str:
+        """Return the text between the content of an answer and that of a user's next message."""
+        answer = {"role": "assistant", "content": "needle"}
+        try:
+            text = self.prompt([*_ONE, answer, *_ONE], tools=None, kwargs={})
+        except TemplateError:
+            return ""
+        return text.rpartition("needle")[2].partition(str(_ONE[0]["content"]))[0]
+
     @cached_property
     def _openings(self) -> list[str]:
         """Return all texts with which the template opens an answer, the longest first."""
@@ -160,12 +184,12 @@ class ChatHost:
         return ("" if is_open else opens) + thought + (ends + after if is_over else "") + before
 
     def _switched(self, kwargs: dict[str, Any], thinking: bool | None, has_thought: bool) -> dict[str, Any]:
-        """Return the variables that switch reasoning in the template. With a `last_thought` it must stay on there."""
+        """Return the variables that switch reasoning in the template. With a `last_thought` it must stay on there. A
+        template whose switch only changes a text (Apertus) has its own default."""
         switch = self.template.caps.thinking_switch
         if thinking is None:
-            return (
-                {} if switch != "enable_thinking" or switch in {**self.kwargs, **kwargs} else {switch: True}
-            )
+            is_ours = switch == "enable_thinking" and self.template.caps.switch_acts_at_once
+            return {switch: True} if is_ours and switch not in {**self.kwargs, **kwargs} else {}
         value = thinking or has_thought
         return {"enable_thinking": value} | ({switch: value} if switch and switch not in kwargs else {})
 
@@ -190,8 +214,9 @@ def _template(source: str, jinja: bool) -> str:
 
 
 def _text(content: object) -> str:
+    """Return the text that an answer continues. Its parts are joined as in llama-server."""
     if isinstance(content, list):
-        return "".join(str(part.get("text") or "") for part in content if isinstance(part, dict))
+        return "\n\n".join(str(part.get("text") or "") for part in content if isinstance(part, dict))
     return content if isinstance(content, str) else ""
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +14,7 @@ from support.grammars.reference import Grammar
 
 from llamad.chat.schema import to_grammar
 
+RECIPE = Path(__file__).parents[2] / "vendor" / "llama.cpp"
 Hold = Callable[..., Grammar]
 
 
@@ -37,3 +41,13 @@ def spelled(value: Any) -> list[str]:
     if isinstance(value, bytes):
         return [value.decode()]
     return [json.dumps(value, separators=(",", ":"), ensure_ascii=flag) for flag in (True, False)]
+
+
+@pytest.fixture(scope="session")
+def sources() -> dict[str, str]:
+    """Name to Jinja text, of the templates that llama.cpp's sources hold; they are fetched once into the cache."""
+    made = subprocess.run(
+        [sys.executable, str(RECIPE), "templates"], stdout=subprocess.PIPE, text=True, check=True
+    )
+    folder = Path(made.stdout.strip())
+    return {path.stem: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.jinja"))}

@@ -38,17 +38,19 @@ class Client:
         port: int,
         headers: dict[str, str] | None = None,
         context: ssl.SSLContext | None = None,
+        timeout: float | None = TIMEOUT,
     ) -> None:
         """`context`: for a server that speaks TLS."""
         self.host = host
         self.port = port
         self.headers = headers or {}
         self.context = context
+        self.timeout = timeout
 
     def _connection(self) -> http.client.HTTPConnection:
         if self.context is None:
-            return http.client.HTTPConnection(self.host, self.port, timeout=TIMEOUT)
-        return http.client.HTTPSConnection(self.host, self.port, timeout=TIMEOUT, context=self.context)
+            return http.client.HTTPConnection(self.host, self.port, timeout=self.timeout)
+        return http.client.HTTPSConnection(self.host, self.port, timeout=self.timeout, context=self.context)
 
     def request(
         self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
@@ -91,7 +93,7 @@ class Client:
 
     def open_stream(self, body: Any) -> socket.socket:
         """A raw connection on which a streamed completion was asked for and has begun."""
-        connection = socket.create_connection((self.host, self.port), timeout=TIMEOUT)
+        connection = socket.create_connection((self.host, self.port), timeout=self.timeout)
         data = json.dumps({**body, "stream": True}).encode()
         head = f"POST /completion HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(data)}\r\n\r\n"
         connection.sendall(head.encode() + data)

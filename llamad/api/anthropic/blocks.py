@@ -11,6 +11,7 @@ import msgspec
 
 from llamad.api.anthropic.request import Thinking
 from llamad.api.generate.stream_event import TextFrame, write_event
+from llamad.api.openai import objects
 from llamad.api.openai.chat_request import Chat
 from llamad.chat.parsing import Delta
 
@@ -23,7 +24,18 @@ def event(kind: str, **rest: Any) -> bytes:
 class ContentBlocks:
     """The output of one part so far. Blocks do not overlap: only the last may be open."""
 
-    __slots__ = ("_frame", "_texts", "blocks", "chat", "is_open", "more", "n_calls", "parser", "thinking")
+    __slots__ = (
+        "_frame",
+        "_texts",
+        "blocks",
+        "chat",
+        "is_open",
+        "more",
+        "n_calls",
+        "n_whole_calls",
+        "parser",
+        "thinking",
+    )
 
     def __init__(self, chat: Chat, thinking: Thinking) -> None:
         self.chat = chat
@@ -32,6 +44,7 @@ class ContentBlocks:
         self.blocks: list[dict[str, Any]] = []
         self.is_open = False
         self.n_calls = 0
+        self.n_whole_calls = 0
         self.more: dict[str, Any] = {}  # fields that every delta gets
         self._texts: list[str] = []  # the texts of the open block
         # The index of a text block, and the frame of its events.
@@ -92,6 +105,7 @@ class ContentBlocks:
         self._texts.clear()
         if block["type"] == "tool_use":
             block["input"] = _input(text)
+            self.n_whole_calls += objects.is_whole(text)
         else:
             block[block["type"]] = text
         return event("content_block_stop", index=len(self.blocks) - 1)

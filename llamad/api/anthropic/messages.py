@@ -75,7 +75,8 @@ class MessageDialect(Dialect[Job, CompletionPart]):
 
     def _stop(self, part: CompletionPart) -> dict[str, Any]:
         done, stops = part.ended, part.job.generation.stop
-        part.has_calls = self._answer(part).n_calls > 0
+        answer = self._answer(part)
+        part.has_calls = 0 < answer.n_calls == answer.n_whole_calls
         if done.stop_type == STOP_LIMIT:
             return {"stop_reason": "max_tokens", "stop_sequence": None}
         if part.has_calls:
@@ -96,15 +97,15 @@ class MessageDialect(Dialect[Job, CompletionPart]):
         answer.more = piece_timings(part, piece)
         return answer.take(answer.parser.feed(piece.data.decode("utf-8", "replace")))
 
-    def progress(self, part: CompletionPart, progress: dict[str, Any]) -> bytes:
-        return event("ping", prompt_progress=progress)
+    def progress(self, part: CompletionPart, fields: dict[str, Any]) -> bytes:
+        return event("ping", **fields)
 
     def done(self, part: CompletionPart) -> bytes:
         answer = self._answer(part)
         out = answer.take(answer.parser.finish()) + answer.close()
         done = part.ended
         usage = _usage(done.n_prompt, done.n_cached, done.n_decoded)
-        more = {"timings": ended_timings(part.ended)} if answer.more else {}
+        more = {"timings": ended_timings(part.ended, part.miss)} if answer.more else {}
         return out + event("message_delta", delta=self._stop(part), usage=usage, **more)
 
     def end(self, job: Job) -> bytes:

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from llamad.api.openai.request import ChatRequest
-from llamad.api.request import checks, structured_options
+from llamad.api.request import cache_hints, checks, structured_options
 from llamad.api.request.errors import ApiError, bad
 from llamad.api.request.ignored_fields import MESSAGES, Hosted, LeftOut
 from llamad.flags.settings import ModelSettings
@@ -30,8 +30,9 @@ _FOREIGN = (
 ).split()
 
 
-_BILLING = "x-anthropic-billing-header:"
-_STAMP = re.compile(r"(\bcch=)[^;\s]{5}(?=;)")
+# What clients write at the front of the system prompt, and differs in each session or request, so that nothing after it
+# could be cached. The model needs none of it.
+_MARKS = (re.compile(r"x-anthropic-billing-header:(?:[ \t]*\w+=[^;\s]*;)+[ \t]*[\r\n]*"),)  # Claude Code
 
 
 class ThinkingConfig(Struct):
@@ -65,6 +66,12 @@ class MessagesRequest(ChatRequest, kw_only=True):
         Meta(description='an object with the "type" "enabled", "adaptive" or "disabled"'),
     ] = None
     output_config: OutputConfig | None = None
+    thread: Any = None
+    cache_control: Any = None
+
+    def hint_of_blocks(self) -> int:
+        whole = {"cache_control": self.cache_control}
+        return cache_hints.of_blocks(whole, self.system, self.messages, self.tools)
 
     def drop_documents(self) -> None:
         super().drop_documents()
@@ -80,6 +87,8 @@ class Thinking(NamedTuple):
 
 def into_chat(request: MessagesRequest, settings: ModelSettings) -> Thinking:
     """Turn the request into a request to POST /v1/chat/completions, in place. Return how reasoning is shown."""
+    if request.thread is not None:
+        raise _no_threads()
     left_out = request.left_out
     request.messages = _system(request.system, left_out) + _messages(request.messages, left_out)
     request.tools = _tools(request.tools or [], left_out)
@@ -96,6 +105,12 @@ def into_chat(request: MessagesRequest, settings: ModelSettings) -> Thinking:
         raise bad(f'"stop_sequences" may have at most {settings.stop_max} strings (--stop-max)')
     request.stop = structured_options.stops(list(stops), settings.stop_max)
     return thinking
+
+
+def _no_threads() -> ApiError:
+    """Return the error after which Anthropic's client sends the whole conversation, now and in later turns."""
+    said = '"thread" is not supported: conversations are not stored here; send all messages without "thread"'
+    return ApiError(400, said, extra={"details": {"error_code": "thread_unsupported_request"}})
 
 
 def _thinking(value: ThinkingConfig | None) -> tuple[dict[str, Any], Thinking]:
@@ -164,18 +179,19 @@ def _flag(document: dict[str, Any], name: str) -> bool:
 def _system(value: str | list[Any] | None, left_out: LeftOut) -> list[dict[str, Any]]:
     content = _text(value, '"system"', left_out) if value else ""
     if isinstance(content, str):
-        content = _steady(content)
-    else:
-        content = [
-            part if part["type"] != "text" else {**part, "text": _steady(part["text"])} for part in content
-        ]
+        content = _unmarked(content)
+    elif content and content[0]["type"] == "text":
+        first = _unmarked(content[0]["text"])
+        content = [*([{**content[0], "text": first}] if first else []), *content[1:]]
     return [{"role": "system", "content": content}] if content else []
 
 
-def _steady(text: str) -> str:
-    """Return the text with a constant stamp in Claude Code's billing line. The stamp changes with every request, so
-    neither it nor anything after it could be cached."""
-    return _STAMP.sub(r"\1fffff", text, count=1) if text.startswith(_BILLING) else text
+def _unmarked(text: str) -> str:
+    """Return the system prompt without the marks at its front."""
+    for mark in _MARKS:
+        match = mark.match(text)
+        text = text[match.end() :] if match is not None else text
+    return text
 
 
 def _messages(messages: list[Any], left_out: LeftOut) -> list[dict[str, Any]]:

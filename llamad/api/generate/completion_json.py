@@ -22,8 +22,9 @@ def timings(
     n_accepted: int,
 ) -> dict[str, Any]:
     """Return `timings`, in milliseconds; prompt_n counts the tokens that were prefilled, cache_n those that were
-    reused. Drafts are shown if there were any, as in llama-server."""
-    n_read = n_prompt - n_cached
+    reused. The first token comes from the last step of the prefill, so the speed is over the steps after it. Drafts are
+    shown if there were any, as in llama-server."""
+    n_read, n_after = n_prompt - n_cached, max(0, n_decoded - 1)
     prompt_ms, predicted_ms = prompt_us / 1e3, predict_us / 1e3
     return {
         "cache_n": n_cached,
@@ -33,14 +34,15 @@ def timings(
         "prompt_per_second": n_read * 1e6 / prompt_us if prompt_us else 0.0,
         "predicted_n": n_decoded,
         "predicted_ms": predicted_ms,
-        "predicted_per_token_ms": predicted_ms / n_decoded if n_decoded else 0.0,
-        "predicted_per_second": n_decoded * 1e6 / predict_us if predict_us else 0.0,
+        "predicted_per_token_ms": predicted_ms / n_after if n_after else 0.0,
+        "predicted_per_second": n_after * 1e6 / predict_us if predict_us else 0.0,
         **({"draft_n": n_drafted, "draft_n_accepted": n_accepted} if n_drafted else {}),
     }
 
 
-def ended_timings(done: Done) -> dict[str, Any]:
-    return timings(
+def ended_timings(done: Done, miss: dict[str, Any]) -> dict[str, Any]:
+    """Return the `timings` of a completion that has ended; `miss` is its `cache_miss`, if it has one."""
+    ended = timings(
         done.n_prompt,
         done.n_cached,
         done.prompt_us,
@@ -49,6 +51,7 @@ def ended_timings(done: Done) -> dict[str, Any]:
         done.n_drafted,
         done.n_accepted,
     )
+    return ended | {"cache_miss": miss} if miss else ended
 
 
 def progress(n_prompt: int, n_cached: int, n_processed: int, prompt_us: int) -> dict[str, Any]:

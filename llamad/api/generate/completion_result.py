@@ -86,7 +86,7 @@ def final_json(part: CompletionPart) -> dict[str, Any]:
         "stopped_word": stop_type == "word",
         "stopping_word": g.stop[done.stop_word] if done.stop_word >= 0 else "",
         "tokens_cached": done.n_slot_tokens,
-        "timings": completion_json.ended_timings(done),
+        "timings": completion_json.ended_timings(done, part.miss),
     }
     if constraint is not None and constraint.warnings:
         whole["warnings"] = list(constraint.warnings)

@@ -21,6 +21,8 @@ class Dialect(Protocol[J, P]):
     # Whether tokens without text are held back (held_tokens.py) until the next text or done(). Not if a parser decides
     # what an event is.
     holds: bool = False
+    # The content type of a stream. Only streams of server-sent events can be resumed.
+    content_type: str = sse.CONTENT_TYPE
 
     def begin(self, job: J) -> bytes:
         """Return the events before the first text of a stream."""
@@ -34,8 +36,13 @@ class Dialect(Protocol[J, P]):
     def piece(self, part: P, piece: TextEvent) -> bytes:
         """Return the events for a piece of a stream; they may be empty."""
 
-    def progress(self, part: P, progress: dict[str, Any]) -> bytes:
-        """Return the events for a prompt that is being prefilled, with `return_progress`."""
+    def progress(self, part: P, fields: dict[str, Any]) -> bytes:
+        """Return the events for a prompt that is being prefilled, with `return_progress`. The fields are
+        `prompt_progress` and, if the request asks for it, `timings`."""
+
+    def ping(self, job: J) -> bytes:
+        """Return what keeps the connection of a silent stream alive and means nothing."""
+        return sse.PING
 
     def done(self, part: P) -> bytes:
         """Return the events at the end of one part, with the tokens of it that are held back."""

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import logging
 import time
+from array import array
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
-from llamad.api.generate import accounting, completion_json, prompt_log
+from llamad.api.generate import accounting, cache_miss, completion_json, prompt_log
 from llamad.api.generate.dialect import Dialect
 from llamad.api.generate.failures import failure_error
 from llamad.api.generate.from_disk import FromDisk
@@ -55,8 +57,10 @@ class CompletionPart(TextPart):
     job: Job
     __slots__ = (
         "done",
+        "drawn",
         "has_calls",
         "index",
+        "miss",
         "n_cached",
         "n_prompt",
         "pieces",
@@ -79,6 +83,8 @@ class CompletionPart(TextPart):
         self.has_calls = False  # whether the dialect found tool calls in its text
         self.pieces: list[TextEvent] = []  # empty if streamed
         self.held = []
+        self.miss: dict[str, Any] = {}  # its `cache_miss`, if it has one
+        self.drawn = array("i")  # its tokens, if they are remembered
         self.done: Done | None = None
         self.state: object = None  # belongs to the dialect
 
@@ -103,8 +109,11 @@ class CompletionPart(TextPart):
             self.on_progress(n_cached, 0)
 
     def on_progress(self, n_processed: int, prompt_us: int) -> None:
-        progress = completion_json.progress(self.n_prompt, self.n_cached, n_processed, prompt_us)
-        self.job.write(self.job.dialect.progress(self, progress))
+        counts = self.n_prompt, self.n_cached, n_processed, prompt_us
+        fields = {"prompt_progress": completion_json.progress(*counts)}
+        if self.job.generation.timings_per_token:
+            fields["timings"] = completion_json.timings(n_processed, self.n_cached, prompt_us, 0, 0, 0, 0)
+        self.job.write(self.job.dialect.progress(self, fields))
 
     def on_prompt(self, tokens: list[int], probs: list[TokenProbs]) -> None:
         assert self.job.on_prompt is not None
@@ -123,6 +132,8 @@ class CompletionPart(TextPart):
 
     def on_piece(self, piece: TextEvent) -> None:
         """Handle everything except plain text events; called by on_text()."""
+        if self.job.remember is not None:
+            self.drawn.extend(piece.tokens)
         if self.job.generation.stream:
             self.job.write(self.job.dialect.piece(self, piece))
         else:
@@ -131,6 +142,7 @@ class CompletionPart(TextPart):
     def on_done(self, done: Done) -> None:
         self.done = done
         self.task_id = 0
+        cache_miss.note(self)
         self.job.on_part_done(self)
 
     def on_failed(self, failure: int, code: int) -> None:
@@ -161,11 +173,13 @@ class Job:
     ) -> None:
         self.served = served
         self.exchange = exchange
-        self.out = ResponseWriter(exchange)
+        self.out = ResponseWriter(exchange, dialect.content_type)
         self.memory = JobMemory(exchange)
         exchange.details = partial(accounting.details, self)
         self.finish = ""  # why it ended, for the log, if it failed
         self.adapter_ids: Sequence[int] = ()
+        self.adapter_uses: Sequence[tuple[int, float]] = ()
+        self.outline: cache_miss.Outline = ()  # where the messages of a chat stand in its prompt
         self.generation: GenerationRequest = generation
         self.constraint = constraint
         self.model: Model = model
@@ -182,6 +196,8 @@ class Job:
         # How the output is parsed, as results show it.
         self.parsing: Callable[[], options.Parsing] = options.Parsing
         self.on_prompt = on_prompt
+        # Keeps the tokens and the text of a part that has ended.
+        self.remember: Callable[[CompletionPart], None] | None = None
         self.ready: PreparedPrompts | None = None
         self.parts: list[CompletionPart] = []
         self.n_left = 0
@@ -216,7 +232,8 @@ class Job:
         n_parts = len(ready.tokens) * g.n
         text = ready.constraint.text if ready.constraint is not None else ""
         options.check_echo(g, self.constraint, n_parts, text)
-        conversation = conversation_of(request) if g.stream else ""
+        can_resume = g.stream and self.dialect.content_type == sse.CONTENT_TYPE
+        conversation = conversation_of(request) if can_resume else ""
         client = self.served.service.client(request)
         self.tasks.check_room(client, n_parts)
         if self.on_prompt is not None:
@@ -242,6 +259,7 @@ class Job:
         g, served = self.generation, self.served
         uses = adapters_of(served, self.key, g.model, g.lora)
         self.adapter_ids = [use.info.id for use in uses]
+        self.adapter_uses = [(use.info.id, use.scale) for use in uses]
         maker = TaskMaker(served, self.exchange.request, client, g, self.model, ready, uses, t_submit_us)
         maker.answer_bytes_max = 0 if g.stream else max(1, served.settings.answer_max_bytes // n_parts)
         maker.is_streamed = g.stream or self.watch is not None
@@ -345,7 +363,7 @@ class Job:
         own = self.generation.sse_ping_interval
         ping_seconds = settings.ping_seconds if own == LEFT_OUT else own
         if 0 < ping_seconds <= now - self.t_written:
-            self.write(sse.PING)
+            self.write(self.dialect.ping(self))
         if self.tasks.is_stalled(now, settings.stall_seconds) and not self.exchange.closed:
             log.info("request %s: its client stalls; freeing its slot for others", self.request_id)
             self.finish = "stalled"
@@ -373,6 +391,8 @@ class Job:
             self._forget()
             return
         last = self.dialect.done(part) if self.generation.stream else b""
+        if self.generation.stream and self.remember is not None:
+            self.remember(part)
         if self.n_left:
             self.write(last)
             return
@@ -398,6 +418,9 @@ class Job:
             in_worker(self.served.service, self.exchange, partial(self.dialect.whole, self), self._send)
 
     def _send(self, body: bytes) -> None:
+        if self.remember is not None:
+            for part in self.parts:
+                self.remember(part)
         self.exchange.send(Response(200, body, self.content_type, self._headers()))
         self._forget()
 

@@ -16,10 +16,11 @@ Headers = Iterable[tuple[str, str]]
 
 
 class ResponseWriter:
-    __slots__ = ("_kept", "exchange")
+    __slots__ = ("_content_type", "_kept", "exchange")
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: Exchange, content_type: str = sse.CONTENT_TYPE) -> None:
         self.exchange = exchange
+        self._content_type = content_type  # of a stream
         self._kept: KeptStream | None = None
 
     def keep(self, kept: KeptStream, headers: Headers) -> None:
@@ -42,7 +43,7 @@ class ResponseWriter:
 
     def begin(self, headers: Callable[[], Headers], data: bytes) -> None:
         if self._kept is None:
-            self.exchange.begin(200, sse.CONTENT_TYPE, headers(), data)
+            self.exchange.begin(200, self._content_type, headers(), data)
         else:
             self._kept.append(data)
 

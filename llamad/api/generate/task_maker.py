@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from llamad.api.generate.prepare import PreparedPrompts
 from llamad.api.request import generation as options
+from llamad.api.request.cache_hints import ONCE, UNKNOWN
 from llamad.api.request.parse import GenerationRequest
 from llamad.api.service.adapters import adapter_set
 from llamad.api.service.served_model import ServedModel
@@ -15,6 +16,13 @@ from llamad.client.task import RequestContext, Task
 from llamad.http.request import Request
 from llamad.protocol.model_info import Model
 from llamad.protocol.row_ids import without_rows
+
+
+def retention_s(generation: GenerationRequest) -> int:
+    """Return for how many seconds the client means to use its prompt again, as RequestContext has it."""
+    if not generation.cache_prompt:
+        return ONCE
+    return generation.cache_hint.seconds if generation.cache_hint is not None else UNKNOWN
 
 
 class TaskMaker:
@@ -43,6 +51,7 @@ class TaskMaker:
             served.owner(request),
             served.service.session(request),
             deadline_us=served.deadline_us(request),
+            retention_s=retention_s(generation),
         )
         self._samplings = [options.sampling(g, model.info, options.seed_of(g, i)) for i in range(g.n)]
         self._stops = [stop.encode("utf-8", "replace") for stop in g.stop]

@@ -83,6 +83,10 @@ class ChatMessage:
         deltas, self.echo = self.echo, []
         return self.take(deltas)
 
+    def has_whole_calls(self) -> bool:
+        """Return whether there are calls, and a client can make all of them."""
+        return bool(self.calls) and all(objects.is_whole(one["function"]["arguments"]) for one in self.calls)
+
     def message(self) -> dict[str, Any]:
         content = "".join(self.content)
         message: dict[str, Any] = {
@@ -123,8 +127,8 @@ class ChatDialect(Dialect[Job, CompletionPart]):
 
     def _reason(self, part: CompletionPart, answer: ChatMessage) -> str:
         reason = objects.finish_reason(part)
-        part.has_calls = bool(answer.calls)
-        return "tool_calls" if answer.calls and reason == "stop" else reason
+        part.has_calls = answer.has_whole_calls()
+        return "tool_calls" if reason == "stop" and part.has_calls else reason
 
     def _remember(self, part: CompletionPart, piece: TextEvent) -> None:
         job = part.job
@@ -187,8 +191,8 @@ class ChatDialect(Dialect[Job, CompletionPart]):
             out += objects.event(part.job, self._chunk(part, delta, None) | piece_timings(part, piece))
         return out
 
-    def progress(self, part: CompletionPart, progress: dict[str, Any]) -> bytes:
-        return objects.event(part.job, self._role_chunk(part) | {"prompt_progress": progress})
+    def progress(self, part: CompletionPart, fields: dict[str, Any]) -> bytes:
+        return objects.event(part.job, self._role_chunk(part) | fields)
 
     def done(self, part: CompletionPart) -> bytes:
         answer = self._answer(part)
@@ -201,7 +205,7 @@ class ChatDialect(Dialect[Job, CompletionPart]):
     def end(self, job: Job) -> bytes:
         if not self.chat.include_usage:
             return sse.DONE
-        event = self._envelope("chat.completion.chunk", []) | {"usage": objects.usage(job)}
+        event = self._envelope("chat.completion.chunk", []) | objects.usage_ending(job)
         return objects.event(job, event) + sse.DONE
 
     def whole(self, job: Job) -> bytes:

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import msgspec
 
+from llamad.api.generate.cache_miss import Outline, outline
 from llamad.api.generate.job import Job
 from llamad.api.generate.prepare import PreparedPrompts, prepare
 from llamad.api.generate.thinking_budget import Budget, Watched, with_budget
+from llamad.api.openai.chat_replay import ChatReplay, placed
 from llamad.api.openai.reasoning import Thinking, has_budget, thinking
 from llamad.api.openai.request import ChatRequest, settle
-from llamad.api.openai.tool_choice import read_tools
+from llamad.api.openai.tool_choice import ToolChoice, read_tools
 from llamad.api.request import constraints as grammars
 from llamad.api.request.errors import ApiError, bad
 from llamad.api.request.generation import PLAIN, Parsing
@@ -40,6 +42,8 @@ from llamad.chat.parsing import (
     new_call_id,
 )
 from llamad.chat.parsing.lazy_grammar import Lazy
+from llamad.chat.replay.memory import Reading, Recalled
+from llamad.chat.replay.recorder import Recorder
 from llamad.chat.template import QUICK_SECONDS, NotQuick, TemplateError
 from llamad.http.exchange import Exchange
 
@@ -69,11 +73,15 @@ class Chat(msgspec.Struct):
     starts_in_reasoning: bool  # whether the prompt opens the reasoning
     is_begun: bool  # whether the prompt ends with the beginning of the answer's content
     echo: tuple[Delta, ...]  # the message that the answer continues, if the request asks for it
+    replay: ChatReplay | None  # None: its turns are not remembered
+    outline: Outline
 
     @property
     def sent(self) -> Prompt | Built:
         """Return the prompt with its files."""
-        return self.prompt if self.media is None else self.media.prompt(self.prompt)
+        if self.media is not None:
+            return self.media.prompt(self.prompt)
+        return (self.replay.sent if self.replay is not None else None) or self.prompt
 
     @property
     def n_probs(self) -> int:
@@ -81,15 +89,13 @@ class Chat(msgspec.Struct):
 
     def parser(self) -> OutputParser:
         """Return a parser for one completion."""
-        if not self.parses:
-            return PlainParser()
-        return make_parser(
-            self.host.format,
-            reasoning=self.reasoning,
-            tools_on=self.parses_calls and bool(self.tools),
-            parallel=self.parallel,
-            starts_in_reasoning=self.starts_in_reasoning,
-            tools=self.tools or None,
+        parser = _parser(self.host, self.tools, self.reading, self.parses)
+        return parser if self.replay is None else Recorder(parser)
+
+    @property
+    def reading(self) -> Reading:
+        return Reading(
+            self.reasoning, self.parses_calls and bool(self.tools), self.parallel, self.starts_in_reasoning
         )
 
     def parsing(self) -> Parsing:
@@ -115,7 +121,21 @@ class Chat(msgspec.Struct):
 
     def call_id(self, delta: Delta, prefix: str = "call_") -> str:
         """Return the model's own id of a call, or a new one that its template accepts."""
-        return delta.id or new_call_id(self.host.format, delta.name, delta.index, prefix)
+        delta.id = delta.id or new_call_id(self.host.format, delta.name, delta.index, prefix)
+        return delta.id
+
+
+def _parser(host: ChatHost, tools: list[dict[str, Any]], reading: Reading, parses: bool) -> OutputParser:
+    if not parses:
+        return PlainParser()
+    return make_parser(
+        host.format,
+        reasoning=reading.reasoning,
+        tools_on=reading.tools_on,
+        parallel=reading.parallel,
+        starts_in_reasoning=reading.starts_in_reasoning,
+        tools=tools or None,
+    )
 
 
 def settle_chat(chat: Chat, request: ChatRequest, served: ServedModel) -> grammars.ConstraintSource:
@@ -149,12 +169,15 @@ def _rest(chat: Chat, constraint: grammars.ConstraintSource) -> grammars.Constra
     return None
 
 
-def start(chat: Chat, job: Job) -> None:
-    """Prepare a chat's job and submit it to the engine."""
+def start(chat: Chat, job: Job, before: Sequence[int] = ()) -> None:
+    """Prepare a chat's job and submit it to the engine. Its prompt follows the tokens of `before`."""
     served, exchange, generation, model = job.served, job.exchange, job.generation, job.model
     job.parsing = chat.parsing
     budget = chat.budget
     job.is_controlled = chat.is_controlled
+    job.outline = chat.outline
+    if chat.replay is not None:
+        job.remember = chat.replay.remember
     if budget is not None:
         job.watch = partial(Watched, budget)
         budget.rest = _rest(chat, job.constraint)
@@ -163,6 +186,10 @@ def start(chat: Chat, job: Job) -> None:
         with_budget(served, exchange, budget, lambda: job.submit(ready))
 
     sent, chat.media = chat.sent, None  # its files may be large, and the chat lives as long as its job
+    if before:
+        sent = [*before, chat.prompt]
+    if chat.replay is not None:
+        chat.replay = msgspec.structs.replace(chat.replay, pieces=[])
     prepare(served, exchange, generation, job.constraint, model, [sent], submit)
 
 
@@ -180,16 +207,17 @@ def with_chat(
     How long rendering takes depends on the template, so each rendering on the event loop may take a few milliseconds.
     One that takes longer is started again in a worker, and from then on only smaller chats are tried on the event loop.
     """
+    key = exchange.request.key_name
     if n_bytes <= served.chat_inline_max:
         try:
-            chat = parse_chat(request, served, quick=True, media=media)
+            chat = parse_chat(request, served, key, quick=True, media=media)
         except NotQuick:
             served.chat_inline_max = n_bytes // 2
         else:
             then(chat)
             return
     counted = served.enter_preparing(exchange)
-    work = partial(parse_chat, request, served, media=media)
+    work = partial(parse_chat, request, served, key, media=media)
     served.service.spawn(exchange, _parse_later(served, counted, exchange, work, n_bytes, then), counted)
 
 
@@ -219,7 +247,7 @@ def _timed(work: Callable[[], Chat]) -> tuple[Chat, float]:
 
 
 def parse_chat(
-    request: ChatRequest, served: ServedModel, quick: bool = False, media: Markers | None = None
+    request: ChatRequest, served: ServedModel, key: str, quick: bool = False, media: Markers | None = None
 ) -> Chat:
     """Return the parsed chat, and leave the request unchanged. Raises ApiError for what is not supported, and
     NotQuick."""
@@ -227,15 +255,12 @@ def parse_chat(
     media = media or Markers()
     messages = _messages(request.messages, media if served.media is not None else None)
     tools = read_tools(request)
-    host = served.chat.serving(bool(tools.shown))
-    if tools.offered and not host.has_tools:
-        raise ApiError(501, '"tools" needs a Jinja template: start the server without --no-jinja')
+    host = _host(served, tools)
     parallel = tools.is_parallel(request.parallel_tool_calls, host)
     wish = thinking(request, served.settings, host)
-    logprobs = request.logprobs or request.n_probs > 0  # n_probs is the name of this option in /completion
-    if request.top_logprobs and not logprobs:
-        raise bad('"top_logprobs" needs "logprobs": true')
     begins, prefill = _ending(request, messages)
+    goes_on = host.continued(messages, prefill, begins)
+    recalled, messages = _recalled(served, key, messages, media, bool(goes_on))
     render = partial(
         host.prompt,
         messages,
@@ -247,16 +272,13 @@ def parse_chat(
         quick=quick,
     )
     prompt = _rendered(render, wish.on, request, served, host)
-    goes_on = host.continued(messages, prefill, begins)
     starts_in_reasoning = ends_in_reasoning(host.format, prompt) or goes_on == "reasoning_content"
     parses = not served.settings.skip_chat_parsing
     calls, calls_later = None, None
     if tools.shown and (tools.is_forced or (parses and request.parse_tool_calls)):
-        calls = tools.constraint(host.format, parallel, starts_in_reasoning)
-        if wish.n_tokens > 0 or request.reasoning_control:
-            thoughtless = msgspec.structs.replace(host.format, think=None)
-            calls_later = tools.constraint(thoughtless, parallel, False)
-    return Chat(
+        may_be_cut = wish.n_tokens > 0 or request.reasoning_control
+        calls, calls_later = _calls(tools, host, parallel, starts_in_reasoning, may_be_cut)
+    chat = Chat(
         model=served.name if request.model is None else request.model,
         prompt=prompt,
         media=media if media.files else None,
@@ -267,7 +289,7 @@ def parse_chat(
         parallel=parallel,
         reasoning=request.reasoning_format or served.settings.reasoning_format,
         include_usage=request.include_usage,
-        logprobs=logprobs,
+        logprobs=_has_logprobs(request),
         n_top=request.top_logprobs or request.n_probs,
         calls=calls,
         calls_later=calls_later,
@@ -276,7 +298,51 @@ def parse_chat(
         starts_in_reasoning=starts_in_reasoning,
         is_begun=goes_on == "content",
         echo=host.echo(messages[-1], goes_on) if request.echo else (),
+        replay=None,
+        outline=outline(prompt, messages, tools.shown),
     )
+    if recalled is not None:
+        begun = host.echo(messages[-1], goes_on)
+        parser_of = partial(_parser, host, tools.shown, parses=parses)
+        chat.replay = placed(served.turns, key, host, recalled, prompt, begun, chat.reading, parser_of)
+    return chat
+
+
+def _host(served: ServedModel, tools: ToolChoice) -> ChatHost:
+    host = served.chat.serving(bool(tools.shown))
+    if tools.offered and not host.has_tools:
+        raise ApiError(501, '"tools" needs a Jinja template: start the server without --no-jinja')
+    return host
+
+
+def _has_logprobs(request: ChatRequest) -> bool:
+    logprobs = request.logprobs or request.n_probs > 0  # n_probs is the name of this option in /completion
+    if request.top_logprobs and not logprobs:
+        raise bad('"top_logprobs" needs "logprobs": true')
+    return logprobs
+
+
+def _recalled(
+    served: ServedModel, key: str, messages: list[dict[str, Any]], media: Markers, goes_on: bool
+) -> tuple[Recalled | None, list[dict[str, Any]]]:
+    """Return the turns that the server has generated, and the messages with these turns. A message that the answer
+    continues is none of them."""
+    if not served.settings.replay or media.files:
+        return None, messages
+    own = messages[:-1] if goes_on else messages
+    recalled = served.turns.memory.recall(key, own)
+    return recalled, [*recalled.messages, *messages[len(own) :]]
+
+
+def _calls(
+    tools: ToolChoice, host: ChatHost, parallel: bool, starts_in_reasoning: bool, may_be_cut: bool
+) -> tuple[grammars.ConstraintSource, grammars.ConstraintSource | None]:
+    """Return the constraint of calls, and the one after reasoning that was cut, if it may be."""
+    calls = tools.constraint(host.format, parallel, starts_in_reasoning)
+    if not may_be_cut:
+        return calls, None
+    thoughtless = msgspec.structs.replace(host.format, think=None)
+    return calls, tools.constraint(thoughtless, parallel, False)
 
 
 def _rendered(

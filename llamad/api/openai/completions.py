@@ -169,8 +169,8 @@ class TextDialect(Dialect[Job, CompletionPart]):
         event = self._envelope([choice | self._tokens(part, [piece])]) | piece_timings(part, piece)
         return self._echo_event(part) + objects.event(part.job, event)
 
-    def progress(self, part: CompletionPart, progress: dict[str, Any]) -> bytes:
-        event = self._envelope([self._choice(part, "", None, None)]) | {"prompt_progress": progress}
+    def progress(self, part: CompletionPart, fields: dict[str, Any]) -> bytes:
+        event = self._envelope([self._choice(part, "", None, None)]) | fields
         return objects.event(part.job, event)
 
     def done(self, part: CompletionPart) -> bytes:
@@ -182,7 +182,7 @@ class TextDialect(Dialect[Job, CompletionPart]):
     def end(self, job: Job) -> bytes:
         if not self.usage:
             return sse.DONE
-        return objects.event(job, self._envelope([]) | {"usage": objects.usage(job)}) + sse.DONE
+        return objects.event(job, self._envelope([]) | objects.usage_ending(job)) + sse.DONE
 
     def whole(self, job: Job) -> bytes:
         g = job.generation

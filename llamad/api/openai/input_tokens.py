@@ -16,6 +16,7 @@ from llamad.api.openai.request import ChatRequest
 from llamad.api.openai.responses_reading import ReadRequest, with_request
 from llamad.api.request import prompt as prompts
 from llamad.api.request.media import MediaPrompt
+from llamad.api.request.prompt import Built, Prompt
 from llamad.api.service.body_reading import with_options
 from llamad.api.service.served_model import ServedModel
 from llamad.api.service.waking import until_awake
@@ -55,7 +56,7 @@ def count(served: ServedModel, exchange: Exchange, request: ChatRequest, n_bytes
             counted = served.enter_preparing(exchange)
             served.service.spawn(exchange, with_files(chat.media.prompt(chat.prompt)), counted)
             return
-        work = partial(_counted, model, system.n_tokens, chat.prompt, more)
+        work = partial(_counted, model, system.tokens, chat.sent, more)
         if len(chat.prompt) <= prompts.TEXT_INLINE_MAX:
             _send(exchange, request, work())
         else:
@@ -82,7 +83,11 @@ def _send(exchange: Exchange, request: ChatRequest, body: bytes) -> None:
     exchange.send(Response(200, body, headers=headers))
 
 
-def _counted(model: Model, n_system: int, prompt: str, more: dict[str, Any]) -> bytes:
-    """Return the response about a prompt that follows n_system tokens of the system prompt."""
-    tokens = model.vocab.tokenize(prompt.encode("utf-8", "replace"), not n_system, True)
-    return msgspec.json.encode({"input_tokens": n_system + len(tokens) // 4, **more})
+def _counted(model: Model, system: bytes, prompt: Prompt | Built, more: dict[str, Any]) -> bytes:
+    """Return the response about a prompt that follows the tokens of the system prompt."""
+    if isinstance(prompt, Built):
+        tokens = prompt.tokens(model, system)
+    else:
+        assert isinstance(prompt, str)
+        tokens = system + model.vocab.tokenize(prompt.encode("utf-8", "replace"), not system, True)
+    return msgspec.json.encode({"input_tokens": len(tokens) // 4, **more})

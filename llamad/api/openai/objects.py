@@ -28,6 +28,7 @@ LOGPROB_MIN = -9999.0
 VERBOSE_ABOVE = 9
 
 _encode = msgspec.json.Encoder().encode
+_arguments = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def new_id(prefix: str) -> str:
@@ -39,8 +40,24 @@ def finish_reason(part: CompletionPart) -> str:
     return "length" if part.ended.stop_type == STOP_LIMIT else "stop"
 
 
+def is_whole(arguments: str) -> bool:
+    """Return whether the arguments of a call are a JSON object. Those of a call that was cut off are not."""
+    try:
+        _arguments.decode(arguments)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True
+
+
 def usage(job: Job) -> dict[str, Any]:
     return completion_json.usage([part.ended for part in job.parts], job.generation.n)
+
+
+def usage_ending(job: Job) -> dict[str, Any]:
+    """Return the fields of the last event of a stream, which has no choices: the usage and, as in llama-server, the
+    timings."""
+    part = job.parts[0]
+    return {"usage": usage(job), "timings": completion_json.ended_timings(part.ended, part.miss)}
 
 
 def event(job: Job, value: dict[str, Any]) -> bytes:
@@ -65,7 +82,11 @@ def _warnings(job: Job) -> dict[str, Any]:
 
 def ending(part: CompletionPart) -> dict[str, Any]:
     """Return the fields that a response, or the last event of a part, has besides its choices."""
-    return {"timings": completion_json.ended_timings(part.ended), **_warnings(part.job), **_verbose(part)}
+    return {
+        "timings": completion_json.ended_timings(part.ended, part.miss),
+        **_warnings(part.job),
+        **_verbose(part),
+    }
 
 
 def chat_logprobs(vocab: Vocab, piece: TextEvent, n_top: int, is_post: bool) -> Iterator[dict[str, Any]]:

@@ -11,7 +11,8 @@ import msgspec
 from msgspec import Meta
 
 from llamad.api.openai import guided
-from llamad.api.request import constraints
+from llamad.api.request import cache_hints, constraints
+from llamad.api.request.cache_hints import CacheHint
 from llamad.api.request.errors import bad
 from llamad.api.request.ignored_fields import CHAT, COMPLETIONS, Hosted
 from llamad.api.request.parse import GenerationRequest, StreamOptions
@@ -49,6 +50,15 @@ class OpenAiRequest(GenerationRequest, kw_only=True):
     guided_grammar: str | None = None
     guided_json_object: bool = False
     guided_whitespace_pattern: str | None = None
+    prompt_cache_key: Any = None
+    prompt_cache_retention: Any = None
+
+    def take_aliases(self) -> None:
+        self.cache_hint = CacheHint(max(cache_hints.of_fields(self), self.hint_of_blocks()))
+
+    def hint_of_blocks(self) -> int:
+        """Return the hint that the blocks of the prompt carry (cache_hints.py)."""
+        return cache_hints.UNKNOWN
 
     @property
     def whole_text(self) -> str | None:
@@ -95,6 +105,9 @@ class ChatRequest(OpenAiRequest, kw_only=True):
     top_logprobs: Annotated[int, Meta(ge=0, le=TOP_LOGPROBS_MAX)] = 0
     audio: Any = None
     modalities: Any = None
+
+    def hint_of_blocks(self) -> int:
+        return cache_hints.of_blocks(self.messages, self.tools)
 
     def drop_documents(self) -> None:
         """Free what has been read, because the options live longer."""

@@ -20,6 +20,7 @@ from llamad.api.openai import objects
 from llamad.api.openai.chat_request import Chat, settle_chat, start, with_chat
 from llamad.api.openai.responses_items import Events, OutputItems
 from llamad.api.openai.responses_reading import ReadRequest, with_request
+from llamad.api.openai.responses_request import Given
 from llamad.api.request.errors import ApiError
 from llamad.api.service.response_store import ResponseStore, Stored
 from llamad.api.service.served_model import ServedModel
@@ -59,12 +60,13 @@ class ResponseDialect(Dialect[Job, CompletionPart]):
     def __init__(
         self,
         chat: Chat,
-        echo: dict[str, Any],
+        given: Given,
         generation: Options,
         keep: Callable[[str, dict[str, Any]], bool] | None = None,
     ) -> None:
         self.chat = chat
-        self.echo = echo | {"temperature": generation.temperature, "top_p": generation.top_p}
+        self.members = given.members
+        self.echo = given.echo | {"temperature": generation.temperature, "top_p": generation.top_p}
         self.keep = keep
         self.id = objects.new_id("resp_")
         self.created = int(time.time())
@@ -72,7 +74,7 @@ class ResponseDialect(Dialect[Job, CompletionPart]):
 
     def _answer(self, part: CompletionPart) -> OutputItems:
         if not isinstance(part.state, OutputItems):
-            part.state = OutputItems(self.chat, self.events)
+            part.state = OutputItems(self.chat, self.events, self.members)
         return part.state
 
     def _response(
@@ -102,7 +104,8 @@ class ResponseDialect(Dialect[Job, CompletionPart]):
 
     def _kept(self, response: dict[str, Any], part: CompletionPart) -> dict[str, Any]:
         """Return the response, and store it if the request asks for it and it is not too large."""
-        part.has_calls = any(item["type"] == "function_call" for item in response["output"])
+        calls = [item["status"] for item in response["output"] if item["type"] == "function_call"]
+        part.has_calls = bool(calls) and "incomplete" not in calls
         if self.keep is not None:
             response["store"] = self.keep(self.id, response)
         return response
@@ -121,18 +124,22 @@ class ResponseDialect(Dialect[Job, CompletionPart]):
         self.events.more = piece_timings(part, piece)
         return answer.take(deltas, len(piece.tokens), self._logprobs(part, piece))
 
-    def progress(self, part: CompletionPart, progress: dict[str, Any]) -> bytes:
+    def progress(self, part: CompletionPart, fields: dict[str, Any]) -> bytes:
         response = self._response("in_progress", [], None)
-        return self.events.make("response.in_progress", response=response, prompt_progress=progress)
+        return self.events.make("response.in_progress", response=response, **fields)
 
     def done(self, part: CompletionPart) -> bytes:
         answer, status = self._answer(part), self._status(part)
-        self.events.more = (
-            {"timings": ended_timings(part.ended)} if part.job.generation.timings_per_token else {}
-        )
+        timings = {"timings": ended_timings(part.ended, part.miss)}
+        self.events.more = timings if part.job.generation.timings_per_token else {}
         out = answer.take(answer.parser.finish()) + answer.close(status)
+        self.events.more = timings
         response = self._kept(self._response(status, answer.items, part), part)
         return out + self.events.make(f"response.{status}", response=response)
+
+    def end(self, job: Job) -> bytes:
+        """The last event has been sent: OpenAI's streams of responses have no `[DONE]`."""
+        return b""
 
     def whole(self, job: Job) -> bytes:
         part = job.parts[0]
@@ -170,7 +177,7 @@ def _start(served: ServedModel, exchange: Exchange, read: ReadRequest) -> None:
 
     def submit(chat: Chat) -> None:
         constraint = settle_chat(chat, request, served)
-        dialect = ResponseDialect(chat, given.echo, request, keep)
+        dialect = ResponseDialect(chat, given, request, keep)
         job = Job(served, exchange, request, constraint, model, engine, dialect, id=dialect.id, markers=True)
         start(chat, job)
 

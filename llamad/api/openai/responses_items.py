@@ -10,6 +10,7 @@ from typing import Any
 from llamad.api.generate.stream_event import write_event
 from llamad.api.openai import objects
 from llamad.api.openai.chat_request import Chat
+from llamad.api.openai.namespaces import Member
 from llamad.chat.parsing import Delta
 
 
@@ -48,12 +49,14 @@ class OutputItems:
         "events",
         "is_open",
         "items",
+        "members",
         "n_thought",
         "parser",
     )
 
-    def __init__(self, chat: Chat, events: Events) -> None:
+    def __init__(self, chat: Chat, events: Events, members: dict[str, Member]) -> None:
         self.chat = chat
+        self.members = members
         self.parser = chat.parser()
         self.events = events
         self.items: list[dict[str, Any]] = []
@@ -85,11 +88,16 @@ class OutputItems:
                 out += self._add("response.reasoning_text.delta", delta.text, content_index=0)
             elif delta.kind == "tool_begin":
                 call_id = self.chat.call_id(delta)
-                rest = {"call_id": call_id, "name": delta.name, "arguments": ""}
+                rest = {"call_id": call_id, **self._name(delta.name), "arguments": ""}
                 out += self.close() + self._open("function_call", "fc_", rest)
             else:
                 out += self._add("response.function_call_arguments.delta", delta.text)
         return out
+
+    def _name(self, full: str) -> dict[str, str]:
+        """Return the name of a function, and its namespace, if it has one, as the request named them."""
+        member = self.members.get(full)
+        return {"name": full} if member is None else {"name": member.name, "namespace": member.namespace}
 
     def _event(self, kind: str, **rest: Any) -> bytes:
         """Return an event about the open item."""
@@ -129,6 +137,8 @@ class OutputItems:
         self._texts.clear()
         item["status"] = status
         if item["type"] == "function_call":
+            if not objects.is_whole(text):
+                item["status"] = "incomplete"
             item["arguments"] = text
             done = {"item_id": item["id"], "name": item["name"], "arguments": text}
             out = self._event("response.function_call_arguments.done", **done)

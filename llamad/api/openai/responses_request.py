@@ -11,9 +11,11 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 import msgspec
 from msgspec import Meta
 
+from llamad.api.openai.namespaces import Member, full_name, read_offer
 from llamad.api.openai.reasoning import effort
 from llamad.api.openai.recall import Recall
 from llamad.api.openai.request import ChatRequest, Effort
+from llamad.api.request import cache_hints
 from llamad.api.request.errors import ApiError, bad
 from llamad.api.request.ignored_fields import RESPONSES, Hosted, LeftOut
 from llamad.api.service.response_store import ResponseStore
@@ -57,6 +59,9 @@ class ResponseRequest(ChatRequest, kw_only=True):
     store: bool = True
     previous_response_id: str | None = None
 
+    def hint_of_blocks(self) -> int:
+        return cache_hints.of_blocks(self.input)
+
     def drop_documents(self) -> None:
         super().drop_documents()
         self.input = self.text = self.reasoning = self.metadata = None
@@ -67,11 +72,12 @@ ECHO_BYTES_MAX = 1 << 20
 
 
 class Given(NamedTuple):
-    """What the response needs of its request: the fields that it echoes, and the conversation so far as JSON, if it
-    shall be stored."""
+    """What the response needs of its request: the fields that it echoes; the conversation so far as JSON, if it shall
+    be stored; and the functions that have a namespace."""
 
     echo: dict[str, Any]
     items: bytes | None
+    members: dict[str, Member]
 
 
 def into_chat(request: ResponseRequest, store: ResponseStore, key: str) -> Given:
@@ -101,12 +107,13 @@ def into_chat(request: ResponseRequest, store: ResponseStore, key: str) -> Given
         )
     items = _conversation(request, store, key)
     request.messages = _instructions(request.instructions) + _messages(items, request.left_out)
-    tools, request.tool_choice = _tools(request)
-    request.tools = [_function(tool) for tool in tools]
+    request.tools, request.tool_choice, members = read_offer(
+        request.tools or [], request.tool_choice, request.left_out
+    )
     request.response_format = _format(request.text, request.left_out)
     request.logprobs = "message.output_text.logprobs" in request.include or request.top_logprobs > 0
     request.reasoning_effort = _effort(request.reasoning)
-    return Given(echo, msgspec.json.encode(items) if request.store else None)
+    return Given(echo, msgspec.json.encode(items) if request.store else None, members)
 
 
 def _conversation(request: ResponseRequest, store: ResponseStore, key: str) -> list[Any]:
@@ -142,36 +149,6 @@ def _format(text: dict[str, Any] | None, left_out: LeftOut) -> dict[str, Any] | 
     if not isinstance(value.get("schema"), dict):
         raise bad('"text": "format" has no "schema"')
     return {"type": "json_schema", "json_schema": {"schema": value["schema"], "strict": value.get("strict")}}
-
-
-def _tools(request: ResponseRequest) -> tuple[list[dict[str, Any]], Any]:
-    """Return the tools that may be called, and the choice among them."""
-    tools, choice = [], request.tool_choice
-    for i, tool in RESPONSES.tools(request.tools or [], request.left_out):
-        if not isinstance(tool, dict) or not isinstance(tool.get("type"), str):
-            raise bad(f'"tools[{i}]" must be an object with a "type"')
-        if not isinstance(tool.get("name"), str) or not tool["name"]:
-            raise bad(f'"tools[{i}]" must have a "name"')
-        tools.append(tool)
-    if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
-        allowed = choice.get("tools")
-        if not isinstance(allowed, list):
-            raise bad('"tool_choice": "tools" must be an array')
-        names = [one.get("name") for one in allowed if isinstance(one, dict)]
-        return [tool for tool in tools if tool["name"] in names], choice.get("mode", "auto")
-    if isinstance(choice, dict) and choice.get("type") != "function":
-        raise bad(
-            '"tool_choice" must be "none", "auto", "required", name a function or list allowed_tools'
-            + request.left_out.no_tools
-        )
-    return tools, choice
-
-
-def _function(tool: dict[str, Any]) -> dict[str, Any]:
-    function = {name: tool[name] for name in ("name", "description") if tool.get(name) is not None}
-    if tool.get("parameters") is not None:
-        function["parameters"] = tool["parameters"]
-    return {"type": "function", "function": function}
 
 
 def _instructions(text: str | None) -> list[dict[str, Any]]:
@@ -218,7 +195,10 @@ def _add(turn: dict[str, Any], kind: str, item: dict[str, Any], where: str) -> N
     elif kind == "function_call":
         if not all(isinstance(item.get(name), str) for name in ("call_id", "name", "arguments")):
             raise bad(f'{where} must have "call_id", "name" and "arguments"')
-        function = {"name": item["name"], "arguments": item["arguments"]}
+        namespace = item.get("namespace")
+        if not isinstance(namespace, str | None):
+            raise bad(f'{where}: "namespace" must be a string')
+        function = {"name": full_name(namespace or "", item["name"]), "arguments": item["arguments"]}
         call = {"id": item["call_id"], "type": "function", "function": function}
         turn.setdefault("tool_calls", []).append(call)
     else:

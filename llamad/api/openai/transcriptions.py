@@ -92,8 +92,8 @@ class TranscriptDialect(Dialect[Job, CompletionPart]):
         self._remember(part, piece)
         return self._delta(self._take(piece.data))
 
-    def progress(self, part: CompletionPart, progress: dict[str, Any]) -> bytes:
-        return write_event({"type": "transcript.text.delta", "delta": "", "prompt_progress": progress})
+    def progress(self, part: CompletionPart, fields: dict[str, Any]) -> bytes:
+        return write_event({"type": "transcript.text.delta", "delta": "", **fields})
 
     def done(self, part: CompletionPart) -> bytes:
         return self._delta(self._take(None)) + write_event(self._done(part))

@@ -79,11 +79,11 @@ def queue_full() -> ApiError:
     )
 
 
-def share_full() -> ApiError:
+def share_full(flag: str = "--queue-max") -> ApiError:
     return ApiError(
         429,
         "Too many of your requests are waiting: the rest of the queue is kept for other clients; try again in a moment"
-        " or start llamad with a larger --queue-max.",
+        f" or start llamad with a larger {flag}.",
         headers=(("Retry-After", "1"),),
     )
 

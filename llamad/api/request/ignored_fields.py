@@ -109,9 +109,7 @@ NATIVE = Hosted(
 _OPENAI: dict[str, tuple[object, ...]] = {
     **_LLAMA_SERVER,
     "metadata": (),
-    "prompt_cache_key": (),
     "prompt_cache_options": (),
-    "prompt_cache_retention": (),
     "safety_identifier": (),
     "service_tier": ("auto", "default"),
     "user": (str,),
@@ -127,7 +125,8 @@ RESPONSES = Hosted(
         "context_management": (),
         "moderation": (),
         "truncation": ("disabled",),
-    }
+    },
+    served=("function", "namespace"),
 )
 MESSAGES = Hosted(
     {

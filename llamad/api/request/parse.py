@@ -15,6 +15,7 @@ import msgspec
 from llamad.api.request import checks, logit_bias, structured_options, system_prompt, triggers
 from llamad.api.request import prompt as prompts
 from llamad.api.request.body import Body, Refused
+from llamad.api.request.cache_hints import CacheHint
 from llamad.api.request.ignored_fields import Hosted, LeftOut
 from llamad.api.request.prompt import Prompts
 from llamad.api.request.triggers import Waits
@@ -56,7 +57,8 @@ class GenerationRequest(Options, kw_only=True):
     grammar_lazy: bool = False
     grammar_triggers: list[Any] = msgspec.field(default_factory=list)
     preserved_tokens: tuple[str, ...] = ()
-    # Clients cannot set these two: _READERS replaces what they send with an empty object.
+    # Clients cannot set these three: _READERS replaces what they send with an empty object.
+    cache_hint: CacheHint | None = None
     left_out: LeftOut = msgspec.field(default_factory=LeftOut)
     waits: Waits | None = None
 
@@ -189,6 +191,7 @@ _OF_TWO_NAMES = ("id_slot", "n_predict")
 _READERS: dict[Any, Callable[[Any, Defaults], Any]] = {
     AdapterScales: lambda value, own: structured_options.adapter_scales(value),
     Biases: lambda value, own: logit_bias.parse(value, own.model),
+    CacheHint: lambda value, own: CacheHint(),
     LeftOut: lambda value, own: LeftOut(),
     SequenceBreakers: lambda value, own: structured_options.breakers(value),
     Prompts: lambda value, own: prompts.split(value, own.settings.prompts_max, own.model.n_ctx_slot),

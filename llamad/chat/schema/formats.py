@@ -100,6 +100,16 @@ PATTERNS = {
 # Some formats allow more if the schema also has a `pattern`: Zod's times have no offset.
 BESIDE_PATTERN = {**PATTERNS, "time": f"^(?:{_TIME}|{_HOUR}:[0-5][0-9]|{_CLOCK})$"}
 
+# Formats whose pieces have limits, which would make the automaton of a `maxLength` too large. A text of at most
+# SHORT_MAX characters keeps these limits anyway, so the patterns of short texts have none.
+SHORT_MAX = 63
+_SHORT_LABEL = "[a-zA-Z0-9](?:-*[a-zA-Z0-9])*"
+_SHORT_HOST = f"(?:{_SHORT_LABEL}\\.)*[a-zA-Z](?:-*[a-zA-Z0-9])*"
+SHORT = {
+    "email": f"^{_ATOM}(?:\\.?{_ATOM})*@{_SHORT_LABEL}\\.{_SHORT_HOST}$",
+    "hostname": f"^{_SHORT_HOST}$",
+}
+
 # Formats with large automata: their grammar is shorter if the pattern is written as it is.
 WRITTEN = (
     "email",

@@ -18,7 +18,7 @@ from llamad.chat.schema.charsets import any_char
 from llamad.chat.schema.document import Node
 from llamad.chat.schema.errors import Report, SchemaError
 from llamad.chat.schema.expressions import MOST_REPEATS, NEVER, Expr, rep, seq
-from llamad.chat.schema.formats import ANY_TEXT, BESIDE_PATTERN, NUMBERS, PATTERNS, WRITTEN
+from llamad.chat.schema.formats import ANY_TEXT, BESIDE_PATTERN, NUMBERS, PATTERNS, SHORT, SHORT_MAX, WRITTEN
 from llamad.chat.schema.quoted import QUOTE, edges, of_automaton, of_edges
 from llamad.chat.schema.regex import Cat, Malformed, Or, Set, Times, Tree, Unsupported
 from llamad.chat.schema.rules import Rules
@@ -78,7 +78,17 @@ class Strings:
             elif known is not None and known not in NUMBERS and known not in ANY_TEXT:
                 listed = ", ".join(PATTERNS)
                 self._report.refuse(node.pointer, "format", f'"{known}" is not known; use {listed}')
+        for pattern in text.patterns if text.most is not None else ():
+            self._shorten(pattern, text)
         return text
+
+    def _shorten(self, pattern: Pattern, text: Text) -> None:
+        """Use the pattern of short texts for a format whose texts may be longer than `maxLength`."""
+        short = _short_patterns().get(pattern.tree) if pattern.keyword == "format" else None
+        longest = regex.lengths(pattern.tree)[1] if short is not None else None
+        if short is None or text.most is None or longest is None or longest <= text.most:
+            return
+        pattern.tree, text.most = self._tree(short), min(text.most, SHORT_MAX)
 
     def patterns(self, pointer: str, keyword: str, pattern: str) -> list[Pattern]:
         """Return the pattern, and one more for each look-ahead at its start. Return none if it cannot be honoured."""
@@ -182,6 +192,11 @@ class Strings:
 @cache
 def _format_trees() -> frozenset[Tree]:
     return frozenset(map(regex.parse, PATTERNS.values()))
+
+
+@cache
+def _short_patterns() -> dict[Tree, str]:
+    return {regex.parse(PATTERNS[name]): short for name, short in SHORT.items()}
 
 
 @cache

@@ -1,6 +1,6 @@
 """Detects what a template supports by rendering small conversations and searching the output.
 
-Pure. It calls the given `render` about twenty times; a TemplateError means "not supported".
+Pure. It calls the given `render` about thirty times; a TemplateError means "not supported".
 """
 
 from __future__ import annotations
@@ -41,6 +41,11 @@ TOOLS: list[dict[str, Any]] = [
 
 class Caps(msgspec.Struct, frozen=True):
     uses_system: bool  # a system message is written
+    system_needs_user: bool  # the system's text is lost unless the user has the last word (Mistral Nemo)
+    several_systems: bool  # all system messages at the beginning are written, not only one of them
+    late_systems: bool  # system messages after the beginning are written
+    must_alternate: bool  # two messages of the user, or two of the assistant, in a row are refused or lost
+    needs_user: bool  # a conversation without a message of the user is refused or lost
     uses_tools: bool  # `tools` are described
     uses_tool_calls: bool  # an assistant's tool_calls are written
     uses_tool_role: bool  # a tool's result is written
@@ -51,7 +56,13 @@ class Caps(msgspec.Struct, frozen=True):
     tools_must_be_list: bool  # the template fails without tools, but not with an empty list
     calls_need_null: bool  # tool_calls are only written if content is None, not if it is ""
     call_ids_of_nine: bool  # the ids of calls must be nine letters and digits (Mistral)
+    results_in_calls: bool  # results belong into the message with their calls (the first template of Gemma 4)
+    content_beside_calls: bool  # content beside calls is written
+    content_after_results: bool  # content beside calls is written after their results (Gemma 4)
+    thinks_in_parts: bool  # reasoning is written as a part of the content only (Ministral 3)
+    calls_need_one_text: bool  # calls with both content and reasoning are refused (gpt-oss)
     thinking_switch: str  # the variable that turns reasoning on or off; "" if there is none
+    switch_acts_at_once: bool  # the switch changes how the answer begins, not only a text before it (Apertus)
     keeps_reasoning: bool  # the reasoning of earlier turns is written, if a variable says so
     takes_effort: bool  # there is a variable for the effort of reasoning
 
@@ -124,8 +135,21 @@ class Prober:
         except TemplateError:
             return ""
 
-    def with_calls(self, content: str | None, *arguments: object, id: str = "call{:05}") -> str:
-        """Render a conversation with one call for each element of `arguments`, beside this content."""
+    def writes(self, messages: list[dict[str, Any]]) -> bool:
+        """Return whether the template writes all of these messages, whose contents are texts."""
+        text = self.text(messages)
+        return all(message["content"] in text for message in messages)
+
+    def with_calls(
+        self,
+        content: str | None,
+        *arguments: object,
+        id: str = "call{:05}",
+        thought: str = "",
+        last: bool = False,
+    ) -> str:
+        """Render a conversation with one call for each element of `arguments`, beside this content and reasoning. If
+        they are not the `last` turn, an answer and a question follow."""
         calls = [
             {"id": id.format(i), "type": "function", "function": {"name": CALLED[i], "arguments": one}}
             for i, one in enumerate(arguments)
@@ -134,9 +158,10 @@ class Prober:
             {"role": "tool", "name": "needle_tool", "tool_call_id": call["id"], "content": "needle-result"}
             for call in calls
         ]
-        asked = {"role": "assistant", "content": content, "tool_calls": calls}
+        asked = {"role": "assistant", "content": content, "tool_calls": calls, **_thought(thought)}
         whole: list[dict[str, Any]] = [USER, asked, *results, DONE, USER]
-        return self.text(whole, TOOLS) or self.text(whole) or self.text(whole[:-2], TOOLS)
+        short = self.text(whole[:-2], TOOLS)
+        return short if last else self.text(whole, TOOLS) or self.text(whole) or short
 
 
 def probe(render: Render) -> Caps:
@@ -153,9 +178,18 @@ def probe(render: Render) -> Caps:
     called = as_object if takes_object else as_text
     arguments: object = ARGUMENTS if takes_object else json.dumps(ARGUMENTS)
     two = prober.with_calls(content, arguments, arguments)
-    system = {"role": "system", "content": "needle-system"}
+    beside = prober.with_calls("needle-content", arguments)
+    system, late = ({"role": "system", "content": text} for text in ("needle-system", "needle-late"))
     return Caps(
-        uses_system="needle-system" in prober.text([system, USER]),
+        uses_system=prober.writes([system, USER]),
+        system_needs_user=prober.writes([system, USER]) and not prober.writes([system, USER, DONE]),
+        several_systems=prober.writes([system, late, USER]),
+        late_systems=prober.writes([system, USER, DONE, late, USER]),
+        must_alternate=not (
+            prober.writes([USER, {**USER, "content": "needle-more"}])
+            and prober.writes([USER, DONE, {**DONE, "content": "needle-more"}, USER])
+        ),
+        needs_user=not prober.writes([system]),
         uses_tools="needle_tool" in prober.text([USER], TOOLS),
         uses_tool_calls=CALLED[0] in called,
         uses_tool_role="needle-result" in called,
@@ -167,7 +201,16 @@ def probe(render: Render) -> Caps:
         calls_need_null=content is None,
         call_ids_of_nine=CALLED[0] in called
         and CALLED[0] not in prober.with_calls(content, arguments, id="call_{:012}"),
+        results_in_calls=_has_results_in_calls(prober, arguments),
+        content_beside_calls="needle-content" in beside,
+        content_after_results="needle-content"
+        in beside.rpartition("needle-result")[2].partition("needle-user")[0],
+        thinks_in_parts=_thinks_in_parts(prober),
+        calls_need_one_text=bool(called)
+        and not prober.with_calls("needle-content", arguments, thought="needle-thought")
+        and bool(beside),
         thinking_switch=_switch(prober),
+        switch_acts_at_once=_switch_acts_at_once(prober),
         keeps_reasoning=_keeps_reasoning(prober),
         takes_effort=len({_with_effort(prober, effort) for effort in ("none", "low", "high", "max")}) > 1,
     )
@@ -175,6 +218,35 @@ def probe(render: Render) -> Caps:
 
 def _with_both(prober: Prober, content: str | None) -> tuple[str, str]:
     return prober.with_calls(content, ARGUMENTS), prober.with_calls(content, json.dumps(ARGUMENTS))
+
+
+def _thought(text: str) -> dict[str, str]:
+    return {"reasoning_content": text, "thinking": text} if text else {}
+
+
+def _has_results_in_calls(prober: Prober, arguments: object) -> bool:
+    """Whether the template writes `tool_responses` of a message with calls in a form of its own, but not a message of
+    the role tool."""
+    function = {"name": CALLED[0], "arguments": arguments}
+    call = {"id": "call00000", "type": "function", "function": function}
+    called = {"role": "assistant", "content": "", "tool_calls": [call]}
+    response = {"name": CALLED[0], "response": "needle-result"}
+    inside = prober.text([USER, {**called, "tool_responses": [response]}], TOOLS)
+    beside = {"role": "tool", "name": CALLED[0], "tool_call_id": "call00000", "content": "needle-result"}
+    form = f"response:{CALLED[0]}"
+    return (
+        form in inside
+        and "needle-result" in inside
+        and form not in prober.text([USER, called, beside], TOOLS)
+    )
+
+
+def _thinks_in_parts(prober: Prober) -> bool:
+    parts = [{"type": "thinking", "thinking": "needle-thought"}, {"type": "text", "text": "needle-answer"}]
+    inside = prober.text([USER, {"role": "assistant", "content": parts}, USER])
+    beside = prober.text([USER, {**DONE, **_thought("needle-thought")}, USER])
+    is_written = "needle-thought" in inside and "needle-answer" in inside and "'thinking'" not in inside
+    return is_written and '"thinking"' not in inside and "needle-thought" not in beside
 
 
 def _keeps_reasoning(prober: Prober) -> bool:
@@ -185,6 +257,12 @@ def _keeps_reasoning(prober: Prober) -> bool:
 
 def _with_effort(prober: Prober, effort: str) -> str:
     return prober.text([USER], kwargs={"enable_thinking": True, **dict.fromkeys(EFFORTS, effort)})
+
+
+def _switch_acts_at_once(prober: Prober) -> bool:
+    name = _switch(prober)
+    ends = {prober.text([USER], kwargs={name: on}).rpartition("needle-user")[2] for on in (True, False)}
+    return bool(name) and len(ends) > 1
 
 
 def _switch(prober: Prober) -> str:

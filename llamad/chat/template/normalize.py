@@ -12,7 +12,17 @@ from typing import Any
 
 from llamad.base import json_shape
 from llamad.chat.template.caps import Caps
+from llamad.chat.template.content import is_text, joined, text_of
 from llamad.chat.template.errors import TemplateError
+from llamad.chat.template.turns import (
+    alternating,
+    early_systems,
+    merged_systems,
+    with_one_text,
+    with_results,
+    with_thoughts,
+    with_user,
+)
 
 Message = dict[str, Any]
 
@@ -47,8 +57,11 @@ def normalize(
       form {"tool_calls": [{"name": ..., "arguments": {...}}]}. If it writes no tool results, a result becomes a user
       message {"tool_response": {"name": ..., "content": ...}}. If it describes no tools, `tools` are described in the
       system message, one JSON object per line, with the form of a call.
-    - If the template has no system role, the system's text is put before the next user message or, if none follows,
-      becomes a user message.
+    - If the template has no system role, or loses its text here, the text is put before the next user message or, if
+      none follows, becomes a user message. If it writes one system message only, or only at the beginning, the others
+      are merged with that one, or become user messages at their place.
+    - If user and assistant must alternate, neighbours of one role are merged.
+    - Results of tools and reasoning get the form that the template reads, if that is another than OpenAI's.
     Other roles and fields are passed on.
     """
     _check_arguments(messages)
@@ -60,10 +73,25 @@ def normalize(
         result = [_calls_as_text(message, write) for message in result]
     if not caps.uses_tool_role:
         result = _results_as_text(result)
+    if not caps.several_systems:
+        result = merged_systems(result)
+    if not caps.late_systems:
+        result = early_systems(result)
     if tools and not caps.uses_tools:
         result = _with_tools(result, tools, write)
-    if not caps.uses_system:
+    ends_otherwise = caps.system_needs_user and bool(result) and result[-1].get("role") != "user"
+    if not caps.uses_system or ends_otherwise:
         result = _without_system(result)
+    elif caps.needs_user:
+        result = with_user(result)
+    if caps.must_alternate:
+        result = alternating(result, caps.content_beside_calls or not caps.uses_tool_calls)
+    if caps.results_in_calls:
+        result = with_results(result)
+    if caps.calls_need_one_text:
+        result = with_one_text(result)
+    if caps.thinks_in_parts:
+        result = with_thoughts(result)
     if not caps.accepts_string:
         result = [_as_parts(message) for message in result]
     return result
@@ -94,22 +122,7 @@ def _keeps_parts(content: list[Any], message: Message, caps: Caps) -> bool:
     messages only and would write others as a Python list, so in other roles text parts become a string."""
     if message.get("role") == "user" or not caps.accepts_string:
         return True
-    return any(not _is_text(part) for part in content)
-
-
-def _is_text(part: Any) -> bool:
-    return isinstance(part, dict) and part.get("type", "text") in ("text", "input_text", "output_text")
-
-
-def joined(content: list[Any]) -> str:
-    """Join the texts with newlines. The marker of an image or a sound gets no newline."""
-    text, after_text = "", False
-    for part in content:
-        if _is_text(part):
-            is_text = not part.get("is_media")
-            text += ("\n" if is_text and after_text else "") + str(part.get("text", ""))
-            after_text = is_text
-    return text
+    return any(not is_text(part) for part in content)
 
 
 def _call(call: Any, as_object: bool) -> Any:
@@ -261,13 +274,6 @@ def _after(text: str, content: Any) -> Any:
     if isinstance(content, list):
         return [{"type": "text", "text": text + "\n\n"}, *content]
     return f"{text}\n\n{content}" if content else text
-
-
-def text_of(message: Message) -> str:
-    content = message.get("content")
-    if isinstance(content, list):
-        return joined(content)
-    return content if isinstance(content, str) else ""
 
 
 def _as_parts(message: Message) -> Message:

@@ -6,6 +6,7 @@ Any thread; compiled templates are shared. Long conversations belong on a worker
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Sequence
 from datetime import datetime
 from types import TracebackType
@@ -18,8 +19,7 @@ from llamad.chat.template.caps import Caps, probe
 from llamad.chat.template.errors import NotQuick, TemplateError
 from llamad.chat.template.normalize import Write, generic, normalize
 from llamad.chat.template.sandbox import Raised, compiled
-
-REASONING = ("reasoning_content", "thinking", "reasoning")
+from llamad.chat.template.turns import REASONING
 
 
 class ChatTemplate:
@@ -51,6 +51,9 @@ class ChatTemplate:
             "bos_token": self.bos,
             "eos_token": self.eos,
             "documents": None,
+            **(
+                {"functions": json.dumps(tools, ensure_ascii=False, indent=2)} if tools else {}
+            ),  # Firefunction
             **(kwargs or {}),
             "messages": with_reasoning(messages),
             "tools": tools,

@@ -43,6 +43,9 @@ def before_method(
     elif isinstance(owner, int):
         if name == "to_bytes":
             budget.fit(count_of(args[0] if args else named.get("length")))
+    elif name == "append":
+        budget.fit(ELEMENT * len(owner))
+        budget.left -= ELEMENT
     elif name in ("index", "count"):
         budget.weigh(owner)
         budget.weigh(args)

@@ -23,7 +23,7 @@ from jinja2.environment import Template
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
-from jinja2.runtime import Context, LoopContext, Macro
+from jinja2.runtime import ChainableUndefined, Context, LoopContext, Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedEscapeFormatter, SandboxedFormatter
 from jinja2.utils import Namespace
 from markupsafe import Markup
@@ -85,7 +85,7 @@ class Counting(CodeGenerator):
         self.write(")")
 
     def visit_List(self, node: nodes.List, frame: Frame) -> None:
-        self.write("environment.made(")
+        self.write("environment.own(")
         super().visit_List(node, frame)
         self.write(")")
 
@@ -113,6 +113,19 @@ class Counting(CodeGenerator):
         self.write("environment.weighed(")
         self.visit(node, frame)
         self.write(")")
+
+
+class OwnList(list[Any]):
+    """A list that the template wrote, which it may change. Lists in the messages, which others may use, it may not."""
+
+
+class Absent(ChainableUndefined):
+    """What is not defined: as in llama.cpp's templates, an empty text beside a text, and so are its attributes."""
+
+    def __add__(self, other: Any) -> Any:
+        return other if isinstance(other, str) else self._fail_with_undefined_error()
+
+    __radd__ = __add__
 
 
 class Generation(Extension):
@@ -169,6 +182,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
             optimized=False,  # so that constant expressions are evaluated during rendering, within its budget
             finalize=_finalize,
             cache_size=0,
+            undefined=Absent,
         )
         self.filters = guarded_filters()
         self.tests.update(guarded_tests())
@@ -204,6 +218,14 @@ class Sandbox(ImmutableSandboxedEnvironment):
         current().charge(value)
         return value
 
+    def own(self, value: list[Any]) -> OwnList:
+        current().charge(value)
+        return OwnList(value)
+
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        is_own = type(obj) is OwnList and attr in ("append", "pop")
+        return is_own or super().is_safe_attribute(obj, attr, value)
+
     def weighed(self, value: Any) -> Any:
         if type(value) not in FLAT:
             current().weigh(value)
@@ -212,6 +234,8 @@ class Sandbox(ImmutableSandboxedEnvironment):
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         budget = current()
         result_size.before_binop(budget, operator, left, right)
+        if operator == "+" and (left is None or right is None):
+            left, right = _beside_text(left, right), _beside_text(right, left)
         result = self.binop_table[operator](left, right)
         budget.charge(result)
         return result
@@ -265,6 +289,11 @@ class Sandbox(ImmutableSandboxedEnvironment):
         if not isinstance(__obj, Macro):
             budget.charge(result)
         return result
+
+
+def _beside_text(value: Any, other: Any) -> Any:
+    """Return a value that is added to another one: None is an empty text beside a text."""
+    return "" if value is None and isinstance(other, str) else value
 
 
 class _Dict:

@@ -1,7 +1,7 @@
 """The official client on the server of all endpoint tests."""
 
 import pytest
-from support.official_clients import anthropic
+from support.clients.official_clients import anthropic
 
 
 def client_of(server):

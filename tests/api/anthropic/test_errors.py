@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from support.clients.official_clients import anthropic
 from support.live_daemon import Live
-from support.official_clients import anthropic
 
 from llamad.api.anthropic.messages import MessageDialect
 from llamad.api.anthropic.request import Thinking

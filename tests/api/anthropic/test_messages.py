@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from support.official_clients import anthropic
+from support.clients.official_clients import anthropic
 
 GREEDY = {"temperature": 0}  # newer clients have no argument for it
 HELLO: list[Any] = [{"role": "user", "content": "Say hello."}]
@@ -156,7 +156,9 @@ def test_thinking(thinking: anthropic.Anthropic, streamed: bool) -> None:
     assert message.content[1].text == "Yes."
     turns = [*HELLO, {"role": "assistant", "content": message.content}, *HELLO]
     with_thought = thinking.messages.count_tokens(model="any", messages=turns).input_tokens
-    turns[1]["content"] = message.content[1:]
+    turns[1]["content"] = message.content[1:]  # the server puts the thought back
+    assert thinking.messages.count_tokens(model="any", messages=turns).input_tokens == with_thought
+    turns[1]["content"] = "Yes!"  # it knows no such turn
     assert thinking.messages.count_tokens(model="any", messages=turns).input_tokens < with_thought
 
 

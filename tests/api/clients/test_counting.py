@@ -36,13 +36,13 @@ def test_counting_names_what_was_left_out(client: Any) -> None:
     assert client.post("/v1/responses/input_tokens", {"input": []}).status == 400
 
 
-BILLING = "x-anthropic-billing-header: cc_version=1.0.0.abc; cc_entrypoint=cli; cch={};"
+BILLING = "x-anthropic-billing-header: cc_version=1.0.0.{}; cc_entrypoint=cli; cch={};"
 
 
 def billed(stamp: str) -> dict[str, Any]:
-    """A request of Claude Code: the stamp is near its beginning."""
+    """A request of Claude Code: marks of the session and the request are near its beginning."""
     system = [
-        {"type": "text", "text": BILLING.format(stamp)},
+        {"type": "text", "text": BILLING.format(stamp[:3], stamp)},
         {"type": "text", "text": "You answer questions about rivers. " * 20},
     ]
     return {"system": system, "messages": HELLO, "max_tokens": 1, "id_slot": 0}
@@ -60,6 +60,21 @@ def test_the_billing_stamp_does_not_break_the_cache(client: Any, joined: bool) -
         usages.append(answer.json["usage"])
     assert usages[1]["cache_read_input_tokens"] > 100
     assert usages[1]["input_tokens"] <= 4
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\n\n"])
+def test_the_billing_line_is_left_out(client: Any, end: str) -> None:
+    line, rules = BILLING.format("c23", "a5145"), "You answer questions."
+    for system in (
+        line + end + rules,
+        [{"type": "text", "text": line + end + rules}],
+        [{"type": "text", "text": line + end}, {"type": "text", "text": rules}],
+    ):
+        with_line, without = (
+            client.post("/v1/messages/count_tokens", {"system": one, "messages": HELLO}).json["input_tokens"]
+            for one in (system, rules)
+        )
+        assert with_line == without
 
 
 def test_other_prompts_keep_their_stamp(client: Any) -> None:

@@ -66,11 +66,11 @@ LEFT_OUT: list[tuple[str, dict[str, Any], str]] = [
     (COMPLETIONS, {"prediction": {"type": "content", "content": "x"}}, "prediction"),
     (COMPLETIONS, {"user": {"name": "A"}, "safety_identifier": "a"}, "safety_identifier, user"),
     (RESPONSES, {"tools": [{"type": "web_search"}, {"type": "local_shell"}]}, "tools.web_search, tools.local_shell"),
-    (RESPONSES, {"tools": [{"type": "namespace", "name": "a", "tools": []}]}, "tools.namespace"),
+    (RESPONSES, {"tools": [{"type": "namespace", "name": "a", "tools": [{"type": "custom"}]}]}, "tools.custom"),
     (RESPONSES, {"text": {"verbosity": "low"}, "include": ["web_search_call.results"]},
      "include.web_search_call.results, text.verbosity"),
     (RESPONSES, {"truncation": "auto", "background": True}, "background, truncation"),
-    (RESPONSES, {"prompt_cache_key": "a", "client_metadata": {"a": "b"}}, "prompt_cache_key, client_metadata"),
+    (RESPONSES, {"prompt_cache_options": {"a": 1}, "store": None}, "prompt_cache_options"),
     (
         RESPONSES,
         {"input": ITEMS},

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from support.clients.official_clients import anthropic, openai
 from support.http_client import Client
 from support.live_daemon import Live
 from support.media_files import image
 from support.models.tiny_projectors import write_projector
-from support.official_clients import anthropic, openai
 
 FLAGS = ("-np", "2", "-c", "4096", "--no-warmup")
 DRAWN: dict[str, Any] = {"temperature": 1.0, "seed": 3, "top_k": 0, "top_p": 1.0, "min_p": 0.0}

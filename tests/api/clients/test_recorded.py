@@ -24,13 +24,13 @@ IGNORED = {
     "claude_code_title": "metadata",
     "claude_code_first": "context_management, metadata",
     "claude_code_tool_result": "context_management, metadata",
-    "codex_first": "prompt_cache_key, client_metadata, tools.namespace, tools.web_search",
-    "codex_tool_result": "prompt_cache_key, client_metadata, tools.namespace, tools.web_search",
+    "codex_first": "client_metadata, tools.web_search",
+    "codex_tool_result": "client_metadata, tools.web_search",
 }
 # What each dialect's stream ends with.
 LAST = {
     "/v1/messages?beta=true": b'data: {"type":"message_stop"}\n\n',
-    "/v1/responses": b"data: [DONE]\n\n",
+    "/v1/responses": b"}}\n\n",  # the response itself
     "/v1/chat/completions": b"data: [DONE]\n\n",
 }
 

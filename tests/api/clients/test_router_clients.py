@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.clients.official_clients import anthropic, openai
 from support.http_client import Client
 from support.hub.cache import Cache
 from support.hub.server import HubServer
 from support.live_daemon import Live, until
-from support.official_clients import anthropic, openai
 
 PRESET = """
 [*]
@@ -199,6 +199,22 @@ def test_llama_vscode_adds_models_and_reads_their_context(router: Client) -> Non
     assert (entry["status"]["value"], entry["meta"]["n_ctx"]) == ("loaded", 1024)
     props = router.get("/props?model=chat&autoload=false").json
     assert props["default_generation_settings"]["n_ctx"] == 1024
+
+
+def test_llama_vscode_prepares_a_completion_without_a_name(router: Client) -> None:
+    """Its completions name a model. The requests before them, which only fill the cache, do not, so that they need
+    `default-model`. For one model that is listed it would ask /props without a name, and use `meta` instead of 0."""
+    common = {"id_slot": 0, "input_prefix": "def f(", "input_suffix": "", "input_extra": [], "prompt": "x"}
+    common |= {"cache_prompt": True, "t_max_prompt_ms": 500}
+    prepared = router.post("/infill", {**common, "n_predict": 0, "samplers": [], "t_max_predict_ms": 1})
+    assert prepared.status == 400
+    assert "default-model" in prepared.error["message"]
+    samplers = {"top_k": 40, "top_p": 0.99, "samplers": ["top_k", "top_p", "infill"]}
+    more = {"n_predict": 2, "n_cmpl": 1, "stream": False, "n_indent": 4, "t_max_predict_ms": 1000}
+    named = router.post("/infill", {**common, **samplers, **more, "model": "chat"})
+    assert (named.status, named.error.get("type")) == (501, "not_supported_error"), named.body
+    assert router.get("/props").json["default_generation_settings"]["n_ctx"] == 0
+    assert router.get("/health").json["status"] == "ok"
 
 
 def test_the_official_client_of_openai(router: Client) -> None:

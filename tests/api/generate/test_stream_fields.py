@@ -51,6 +51,49 @@ def test_progress_counts_what_was_cached(tiny_client):
 
 
 @pytest.mark.parametrize("path", DIALECTS)
+def test_timings_of_progress(tiny_client, path):
+    """The first ones come before any token of the prompt is computed."""
+    told = [
+        one["timings"]
+        for one in events(tiny_client, path, return_progress=True, timings_per_token=True)
+        if "prompt_progress" in one
+    ]
+    assert {name for name, value in told[0].items() if value != 0} == set()
+    times = [one["prompt_ms"] for one in told]
+    assert times == sorted(times)
+    assert times[-1] > 0
+    assert told[-1]["prompt_n"] > 400
+    assert {one["predicted_n"] for one in told} == {0}
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
+def test_timings_beside_the_usage(tiny_client, path):
+    *_, last, usage = events(tiny_client, path, stream_options={"include_usage": True})
+    assert usage["choices"] == []
+    assert usage["timings"] == last["timings"]
+    assert usage["timings"]["predicted_n"] == usage["usage"]["completion_tokens"]
+
+
+def test_timings_of_a_streamed_response(tiny_client):
+    *_, completed = events(tiny_client, "/v1/responses")
+    assert completed["timings"]["predicted_n"] == completed["response"]["usage"]["output_tokens"]
+
+
+def test_a_streamed_response_ends_with_its_last_event(tiny_client):
+    body = DIALECTS["/v1/responses"] | {"stream": True}
+    *_, last = tiny_client.post("/v1/responses", body).body.decode().strip().split("\n\n")
+    assert last.startswith("event: response.")
+    assert "DONE" not in last
+
+
+def test_one_token_has_no_speed(tiny_client):
+    """It comes from the last step of the prefill."""
+    timings = tiny_client.post("/completion", {"prompt": "x", "n_predict": 1}).json["timings"]
+    assert timings["predicted_n"] == 1
+    assert (timings["predicted_per_second"], timings["predicted_per_token_ms"]) == (0, 0)
+
+
+@pytest.mark.parametrize("path", DIALECTS)
 def test_timings_per_token(tiny_client, path):
     counts = [
         one["timings"]["predicted_n"]

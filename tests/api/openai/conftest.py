@@ -1,7 +1,7 @@
 """The official OpenAI client over the endpoints' one real server."""
 
 import pytest
-from support.official_clients import openai
+from support.clients.official_clients import openai
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
+from support.clients.official_clients import openai
 from support.live_daemon import Live
-from support.official_clients import openai
 
 SAY = [{"role": "user", "content": "Say hello to my cat."}]
 PATH = "/v1/chat/completions"
@@ -236,6 +236,13 @@ def test_prefill(official: openai.OpenAI, client: Any) -> None:
     assert prompt.endswith("<|im_start|>assistant\nHello, dear")
     answer = ask(official, messages).choices[0].message.content
     assert answer == client.complete(prompt, temperature=0, n_predict=8)["content"]
+
+
+def test_a_prefill_in_parts_is_joined_as_in_llama_server(client: Any) -> None:
+    parts = [{"type": "text", "text": "Hello,"}, {"type": "text", "text": "dear"}]
+    messages = [*SAY, {"role": "assistant", "content": parts}]
+    prompt = client.post("/apply-template", {"messages": messages}).json["prompt"]
+    assert prompt.endswith("<|im_start|>assistant\nHello,\n\ndear")
 
 
 def test_echo_of_a_prefilled_turn(client: Any) -> None:

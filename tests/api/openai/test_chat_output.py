@@ -117,6 +117,46 @@ def test_malformed_call_is_text(server: Faked, script: str) -> None:
     assert reason == "stop"
 
 
+BROKEN = [
+    '<tool_call>\n{"name": "f", "arguments": {"path": "/tmp',
+    '<tool_call>\n{"name": "f", "arguments": {"a": 1, oops}}\n</tool_call>',
+    '<tool_call>\n{"name": "f", "arguments": {"a": [1, 2}}\n</tool_call>',
+    f'{CALL}\n<tool_call>\n{{"name": "f", "arguments": {{"a": 1',
+]
+
+
+@pytest.mark.parametrize("script", BROKEN)
+def test_arguments_parse_if_the_reason_is_a_call(server: Faked, script: str) -> None:
+    """What was valid is delivered, but nothing says that it may be executed: half a path is another path."""
+    free = {"grammar": "root ::= [^\\x00]*"}
+    message, reason = both(server, script, tools=[TOOL], **free)
+    assert reason == "stop"
+    last = message["tool_calls"][-1]["function"]
+    assert last["name"] == "f"
+    with pytest.raises(json.JSONDecodeError):
+        json.loads(last["arguments"])
+    asked = {"temperature": 0, "cache_prompt": False, "max_tokens": 200, **free}
+    tool = {"name": "f", "input_schema": {"type": "object"}}
+    body: dict[str, Any] = {"messages": [{"role": "user", "content": "x"}], "tools": [tool], **asked}
+    told = server.client.post("/v1/messages", body).json
+    assert told["stop_reason"] == "end_turn"
+    body = {"input": "x", "tools": [{"type": "function", "name": "f"}], **asked}
+    body["max_output_tokens"] = body.pop("max_tokens")
+    told = server.client.post("/v1/responses", body).json
+    calls = [item["status"] for item in told["output"] if item["type"] == "function_call"]
+    assert (told["status"], calls[-1], calls[:-1]) == (
+        "completed",
+        "incomplete",
+        ["completed"] * (len(calls) - 1),
+    )
+
+
+def test_a_stop_string_within_a_call(server: Faked) -> None:
+    script = '<tool_call>\n{"name": "f", "arguments": {"a": "one two"}}\n</tool_call>'
+    message, reason = both(server, script, tools=[TOOL], stop=["two"])
+    assert (message["tool_calls"][0]["function"]["arguments"], reason) == ('{"a": "one ', "stop")
+
+
 @pytest.mark.parametrize(
     "script",
     [

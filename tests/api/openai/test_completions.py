@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.official_clients import openai
+from support.clients.official_clients import openai
 
 PROMPT = "The capital of France is"
 PATH = "/v1/completions"

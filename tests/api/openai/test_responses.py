@@ -8,10 +8,11 @@ from typing import Any
 
 import pydantic
 import pytest
-from support.official_clients import openai
+from support.clients.official_clients import openai
 
 from llamad.api.openai.responses import ResponseDialect
 from llamad.api.openai.responses_items import Events, OutputItems
+from llamad.api.openai.responses_request import Given
 from llamad.api.request.errors import ApiError
 from llamad.chat.parsing import detect, make_parser
 
@@ -221,7 +222,7 @@ def test_a_call_cut_off_is_incomplete() -> None:
         tools=tools,
     )
     chat: Any = SimpleNamespace(parser=lambda: parser, call_id=lambda delta: "call_1")
-    answer = OutputItems(chat, Events())
+    answer = OutputItems(chat, Events(), {})
     answer.take(parser.feed('Well. <tool_call>{"name": "a", "arguments": {"b": 1'))
     answer.take(parser.finish())
     answer.close("incomplete")
@@ -233,7 +234,7 @@ def test_a_call_cut_off_is_incomplete() -> None:
 def test_a_stream_that_breaks_off_ends_with_an_event() -> None:
     generation: Any = SimpleNamespace(temperature=1.0, top_p=1.0)
     chat: Any = None
-    dialect = ResponseDialect(chat, {}, generation)
+    dialect = ResponseDialect(chat, Given({}, None, {}), generation)
     name, data = dialect.failed(ApiError(500, "broken")).rstrip(b"\n").split(b"\n")
     assert name == b"event: error"
     event = json.loads(data.removeprefix(b"data: "))

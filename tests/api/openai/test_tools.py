@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.clients.official_clients import openai
 from support.fake_daemon import Faked
-from support.official_clients import openai
 
 from llamad.chat.host import ChatHost
 from llamad.chat.parsing.tool_grammar import _Grammar

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.clients.official_clients import openai
 from support.http_client import Answer, Client
 from support.live_daemon import Live
 from support.media_files import sound
 from support.models.tiny_projectors import write_projector
-from support.official_clients import openai
 from support.peer import llama_server
 
 PATH = "/v1/audio/transcriptions"

@@ -140,10 +140,8 @@ def test_what_the_template_writes_the_parser_reads(sources: dict[str, str], name
     has no place for calls or tools too."""
     host = _host(sources[name])
     n = 2 if host.has_parallel_calls else 1
-    tools = TOOLS if name != "fireworks-ai-llama-3-firefunction-v2" else None  # it knows them by another name
-    kwargs = {"functions": "", "datetime": ""}
-    asked = host.prompt([USER], tools=tools, kwargs=kwargs)
-    told = host.prompt([USER, _answer(n)], tools=tools, kwargs=kwargs, add_generation_prompt=False)
+    asked = host.prompt([USER], tools=TOOLS, kwargs={})
+    told = host.prompt([USER, _answer(n)], tools=TOOLS, kwargs={}, add_generation_prompt=False)
     # Some prompts end with what an answer with calls does not begin with.
     n_same = next(i for i in range(len(told)) if not asked.startswith(told[: i + 1]))
     texts = [told[n_same:], told[told.rfind("Needle?") + 7 :]]
@@ -156,10 +154,9 @@ def test_what_the_template_writes_the_parser_reads(sources: dict[str, str], name
 def test_thinking_turned_off(sources: dict[str, str], name: str) -> None:
     """No prompt leaves a thought open then, and every one that thinks by itself has a finished one."""
     host = _host(sources[name])
-    kwargs = {"functions": "", "datetime": ""}
-    text = host.prompt([USER], tools=None, kwargs=kwargs, thinking=False)
+    text = host.prompt([USER], tools=None, kwargs={}, thinking=False)
     if host.format.think:
         opens, closes = host.format.think
         assert text.rfind(closes) > text.rfind(opens) or opens not in text
-    said = host.prompt([USER], tools=None, kwargs=kwargs, thinking=False, last_thought="No time.")
+    said = host.prompt([USER], tools=None, kwargs={}, thinking=False, last_thought="No time.")
     assert ("No time." in said) == host.format.reasons

@@ -80,7 +80,7 @@ def test_reasoning_goes_by_either_name() -> None:
             "a\n{% if %}",
             "template syntax error, line 2: Expected an expression, got 'end of statement block'",
         ),
-        ("\n\n{{ nothing.at.all }}", "template error, line 3: 'nothing' is undefined"),
+        ("\n\n{{ nothing() }}", "template error, line 3: 'nothing' is undefined"),
         ("{{ raise_exception('a' * 5000) }}", "a" * 1000 + " ..."),
         ("{% include 'x' %}", "template error, line 1: no loader for this environment specified"),
         ("{{ 1 / 0 }}", "template error, line 1: division by zero"),

@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 import pytest
+from jinja2.exceptions import SecurityError, UndefinedError
 
 from llamad.chat.template import CHATML, ChatTemplate, TemplateError
 
@@ -101,6 +102,10 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
+class Lenient(Exception):
+    """transformers refuses what llama.cpp allows: undefined values, None beside a text, lists that change."""
+
+
 def expected(source: str, case: dict[str, Any]) -> str | None:
     """What transformers renders; nothing where it raises. It is imported here because that takes seconds."""
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
@@ -116,6 +121,8 @@ def expected(source: str, case: dict[str, Any]) -> str | None:
             eos_token="</s>",
             **case.get("kwargs", {}),
         )
+    except (UndefinedError, SecurityError, TypeError):
+        raise Lenient from None
     except Exception:
         return None
     text: str = rendered[0][0]
@@ -134,7 +141,10 @@ def test_same_as_transformers(sources: dict[str, str], case: dict[str, Any]) -> 
     assert len(sources) >= 70
     rendered = 0
     for name, source in {"chatml": CHATML, **sources}.items():
-        want = expected(source, case)
+        try:
+            want = expected(source, case)
+        except Lenient:
+            continue
         assert got(ChatTemplate(source, bos="<s>", eos="</s>"), case) == want, name
         rendered += want is not None
     assert rendered or not case["messages"]

@@ -1,5 +1,5 @@
-"""The official clients, `openai` and `anthropic`. They take seconds to import, so a worker does it when a test first
-uses one, not when it collects them all."""
+"""The official clients, `openai`, `anthropic` and `ollama`. They take seconds to import, so a worker does it when a
+test first uses one, not when it collects them all."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ class Late:
 
 if TYPE_CHECKING:
     import anthropic as anthropic
+    import ollama as ollama
     import openai as openai
 else:
-    anthropic, openai = Late("anthropic"), Late("openai")
+    anthropic, ollama, openai = Late("anthropic"), Late("ollama"), Late("openai")

@@ -1,0 +1,136 @@
+"""The turns that the server has generated, for each key, and which messages of a chat they are.
+
+Any thread: long chats are read by workers. What is kept is bounded in bytes; the key that has most of them makes room.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import msgspec
+
+from llamad.base.fair_cache import FairCache
+from llamad.chat.parsing import Reasoning
+from llamad.chat.replay.meaning import Said, call_ids, digest_after, said_in
+from llamad.chat.template.turns import REASONING
+
+BYTES_MAX = 64 << 20
+SAME_MAX = 8  # turns that are kept of one place in a conversation, as of a request for several completions
+_TURN_BYTES = 1024  # the estimated size of a turn besides its texts and tokens
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """A rendered prompt: the length in bytes and the digest of the messages, and the text after them that opens the
+    answer."""
+
+    n_bytes: int
+    digest: bytes
+    opening: bytes
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """How a turn was parsed, besides by its format and tools."""
+
+    reasoning: Reasoning
+    tools_on: bool
+    parallel: bool
+    starts_in_reasoning: bool
+
+
+class Turn(msgspec.Struct, eq=False):
+    """An answer of the server. `begun` is what the prompt had of it already. `rendered` is the digest of a text that is
+    known to mean the same."""
+
+    begun: Said
+    said: Said
+    tokens: bytes  # without the token that ended it
+    n_closings: int  # how many of its tokens may close a message
+    prompt: Mark
+    reading: Reading
+    ids: tuple[str, ...]  # of its calls
+    rendered: bytes = b""
+
+    @property
+    def whole(self) -> Said:
+        """Return what the message says that the client has got."""
+        return Said(
+            (self.begun.content + self.said.content,),
+            self.begun.reasoning + self.said.reasoning,
+            self.said.calls,
+        )
+
+    @property
+    def n_bytes(self) -> int:
+        texts = (*self.whole.contents, self.whole.reasoning, *(one.arguments for one in self.said.calls))
+        return _TURN_BYTES + len(self.tokens) + 4 * sum(map(len, texts))
+
+
+class Recalled(msgspec.Struct, frozen=True):
+    """The messages of a chat as the server generated them, the turns among them in their order, and the digest of the
+    conversation."""
+
+    messages: list[dict[str, Any]]
+    turns: list[Turn]
+    digest: bytes
+
+
+class TurnMemory:
+    """The turns of all keys. No key gets a turn of another one; clients without keys are one."""
+
+    def __init__(self, bytes_max: int = BYTES_MAX) -> None:
+        self._lock = threading.Lock()
+        self._bytes_max = bytes_max
+        self._turns: FairCache[tuple[Turn, ...]] = FairCache(bytes_max)
+
+    def forget(self) -> None:
+        """Drop all turns, because the vocabulary is another one."""
+        with self._lock:
+            self._turns = FairCache(self._bytes_max)
+
+    def keep(self, key: str, digest: bytes, turn: Turn) -> None:
+        """Remember a turn that followed the conversation with this digest."""
+        with self._lock:
+            same = (turn, *(self._turns.find(key, digest) or ()))[:SAME_MAX]
+            self._turns.put(key, digest, same, sum(one.n_bytes for one in same))
+            for id in turn.ids:
+                self._turns.put(key, id, (turn,), _TURN_BYTES)
+
+    def _find(self, key: str, name: Hashable) -> tuple[Turn, ...]:
+        with self._lock:
+            return self._turns.find(key, name) or ()
+
+    def recall(self, key: str, messages: Sequence[dict[str, Any]]) -> Recalled:
+        """Return the chat with the server's own turns in place of those that mean the same. The messages stay
+        unchanged."""
+        recalled, turns, digest = [], [], b""
+        for message in messages:
+            said = said_in(message) if message.get("role") == "assistant" else None
+            turn = None
+            if said is not None:
+                same = self._find(key, digest)
+                # The conversation may differ, but the id of a call is given only once.
+                named = (one for id in call_ids(message)[:1] for one in self._find(key, id))
+                turn = next((one for one in (*same, *named) if one.whole.is_said_by(said)), None)
+            if turn is not None:
+                message, said = _restored(message, turn), turn.whole
+                turns.append(turn)
+            recalled.append(message)
+            digest = digest_after(digest, message, said)
+        return Recalled(recalled, turns, digest)
+
+
+def _restored(message: dict[str, Any], turn: Turn) -> dict[str, Any]:
+    """Return the message in the server's own words; the ids of calls stay the client's."""
+    whole = turn.whole
+    restored = {name: value for name, value in message.items() if name not in REASONING}
+    restored["content"] = whole.content or None
+    if whole.reasoning:
+        restored["reasoning_content"] = whole.reasoning
+    if whole.calls:
+        restored["tool_calls"] = [
+            {**sent, "function": {**sent["function"], "arguments": own.arguments}}
+            for sent, own in zip(message["tool_calls"], whole.calls, strict=True)
+        ]
+    return restored
