@@ -40,6 +40,10 @@ def main() -> int:
         from llamad import cache_commands
 
         return cache_commands.main(sys.argv[2:], os.environ)
+    if command == "launch":
+        from llamad.launch import command as launch
+
+        return launch.main(sys.argv[2:], os.environ)
     if command == "rpc-server":
         from llamad.rpc import server as rpc_server
 

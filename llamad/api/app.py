@@ -25,6 +25,8 @@ from llamad.api.native import (
 )
 from llamad.api.native import models as model_list
 from llamad.api.native import slots as slot_list
+from llamad.api.ollama import embed, generate
+from llamad.api.ollama import models as ollama_models
 from llamad.api.openai import chat, completions, control, input_tokens, responses, transcriptions
 from llamad.api.request.errors import ApiError, shutting_down
 from llamad.api.router import actions, event_stream, listing
@@ -80,6 +82,10 @@ class Api:
             self._add("DELETE", path + "/{id_response}", partial(responses.delete, service), small=True)
         for path in ("/chat/completions", "/v1/chat/completions"):
             self._add("POST", path + "/control", partial(control.handle, service), small=True)
+        for name, call in (("tags", ollama_models.tags), ("version", ollama_models.version)):
+            self._add("GET", f"/api/{name}", partial(call, models), public=True)
+        self._add("GET", "/api/ps", partial(ollama_models.ps, models), quiet=True)
+        self._add("POST", "/api/show", partial(ollama_models.show, models), small=True)
         self._add("GET", "/v1/stream", partial(streams.read_on, service))
         self._add("DELETE", "/v1/stream", partial(streams.stop, service), small=True)
         self._add("POST", "/v1/streams/lookup", partial(streams.look_up, service))
@@ -138,6 +144,9 @@ class Api:
         for path in ("/audio/transcriptions", "/v1/audio/transcriptions"):
             self._add("POST", path, served(transcriptions.handle))
         self._add("POST", "/v1/messages", served(messages.handle))
+        # A request may unload its model, so these wake it themselves.
+        self._add("POST", "/api/chat", self._asked(generate.chat))
+        self._add("POST", "/api/generate", self._asked(generate.generate))
 
     def _add_others(self) -> None:
         """Add the endpoints that only tokenize, render or compute vectors."""
@@ -153,6 +162,8 @@ class Api:
         for path in ("/embedding", "/embeddings"):
             self._add("POST", path, served(embeddings.handle))
         self._add("POST", "/v1/embeddings", served(embeddings.handle_openai))
+        self._add("POST", "/api/embed", self._asked(embed.embed))
+        self._add("POST", "/api/embeddings", self._asked(embed.embeddings))
         for path in ("/rerank", "/reranking", "/v1/rerank", "/v1/reranking"):
             self._add("POST", path, served(rerank.handle))
         for path in ("/classify", "/v1/classify"):

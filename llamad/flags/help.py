@@ -23,11 +23,13 @@ Usage: llamad -m MODEL.gguf [flags]
        llamad list [--json]
        llamad rm USER/MODEL[:QUANT] ...
        llamad cache list|rm|verify [FOLDER] ...
+       llamad launch claude|codex|opencode|qwen|aider [flags] [-- ARGUMENTS]
        llamad rpc-server [-H HOST] [-p PORT] [flags of its own]
 
 `check` prints what would be served and how much memory it needs, but serves nothing. `pull` downloads a model, `list` \
 lists the models in the cache, `rm` removes one. `cache` shows, removes and verifies the prompts in the folder of \
---cache-disk. `rpc-server` lends this machine's devices to a llamad with --rpc.
+--cache-disk. `launch` runs a coding agent with a model of this machine. `rpc-server` lends this machine's devices to \
+a llamad with --rpc.
 
 A value follows its flag as the next argument or after '='. The environment variable in brackets does the same, also \
 in --env-file; flags take precedence, then the environment. SIGHUP applies changes in that file to flags that are \

@@ -76,7 +76,7 @@ class Biases:
         """The JSON that results echo. It is made once, because there may be many results."""
         if self._json is None:
             self._json = msgspec.json.encode(
-                [{"token": token, "bias": False if bias == -math.inf else bias} for token, bias in self]
+                [{"token": token, "bias": None if bias == -math.inf else bias} for token, bias in self]
             )
         return self._json
 

@@ -52,7 +52,7 @@ EXPECTED = {
     "penalize_nl": True,
     "cache_prompt": False,
     # --ignore-eos shows as a bias.
-    "logit_bias": [{"token": 5, "bias": False}, {"token": 6, "bias": 1.5}, {"token": EOS, "bias": False}],
+    "logit_bias": [{"token": 5, "bias": None}, {"token": 6, "bias": 1.5}, {"token": EOS, "bias": None}],
 }
 
 
@@ -68,7 +68,7 @@ def test_a_request_has_the_last_word(flagged):
     assert settings.items() >= options.items()
     assert settings["logit_bias"] == [{"token": 7, "bias": 1.0}]
     assert flagged.complete("a", logit_bias=[])["generation_settings"]["logit_bias"] == [
-        {"token": EOS, "bias": False}
+        {"token": EOS, "bias": None}
     ]
 
 

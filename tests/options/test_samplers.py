@@ -134,7 +134,7 @@ def test_the_bias_is_echoed_as_tokens(bigram):
     assert settings["logit_bias"] == [
         {"token": A, "bias": -1.5},
         {"token": B, "bias": -1.5},
-        {"token": C, "bias": False},
+        {"token": C, "bias": None},
     ]
 
 
@@ -146,7 +146,7 @@ def test_ignore_eos_forbids_the_end(bigram):
     assert ignored["generation_settings"]["ignore_eos"] is True
     forbidden = ignored["generation_settings"]["logit_bias"]
     assert forbidden
-    assert {one["bias"] for one in forbidden} == {False}
+    assert {one["bias"] for one in forbidden} == {None}
     assert bigram.greedy("q", n_predict=1, logit_bias=[[EOS, False]]) == "r"
 
 

@@ -56,9 +56,9 @@ class Plain(Dialect[Job, CompletionPart]):
             event["completion_probabilities"] = probabilities(job, piece)
         return write_event(event | piece_timings(part, piece))
 
-    def progress(self, part: CompletionPart, progress: dict[str, Any]) -> bytes:
-        event = {"index": part.index, "content": "", "tokens": [], "stop": False, "prompt_progress": progress}
-        return write_event(event)
+    def progress(self, part: CompletionPart, fields: dict[str, Any]) -> bytes:
+        event = {"index": part.index, "content": "", "tokens": [], "stop": False}
+        return write_event(event | fields)
 
     def done(self, part: CompletionPart) -> bytes:
         g, last = part.job.generation, final_json(part)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from llamad.api.native.metrics_table import Labels, Metric, counter, gauge
+from llamad.api.native.metrics_table import Metric, counter, gauge
+from llamad.api.native.snapshot import Labels
 from llamad.models.fleet.model import State
 from llamad.models.fleet.scheduler import Scheduler
 

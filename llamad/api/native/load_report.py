@@ -87,15 +87,18 @@ def load_of(served: ServedModel) -> Load:
 
 def handle(models: ModelTable, exchange: Exchange) -> None:
     """GET /v1/loads."""
-    loads = [load_of(one) for one in models if not models.is_router or one.host.state is State.READY]
-    n = max(1, len(loads))
+    served = [one for one in models if not models.is_router or one.host.state is State.READY]
+    loads = [load_of(one) for one in served]
+    # Variants of a model share one engine, whose requests must not be added twice.
+    each = list({one.host: load for one, load in zip(served, loads, strict=True)}.values())
+    n = max(1, len(each))
     totals = Totals(
-        total_running_reqs=sum(one.num_running_reqs for one in loads),
-        total_waiting_reqs=sum(one.num_waiting_reqs for one in loads),
-        total_reqs=sum(one.num_total_reqs for one in loads),
-        total_used_tokens=sum(one.num_used_tokens for one in loads),
-        avg_token_usage=sum(one.token_usage for one in loads) / n,
-        avg_utilization=sum(one.utilization for one in loads) / n,
+        total_running_reqs=sum(one.num_running_reqs for one in each),
+        total_waiting_reqs=sum(one.num_waiting_reqs for one in each),
+        total_reqs=sum(one.num_total_reqs for one in each),
+        total_used_tokens=sum(one.num_used_tokens for one in each),
+        avg_token_usage=sum(one.token_usage for one in each) / n,
+        avg_utilization=sum(one.utilization for one in each) / n,
     )
     stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     body = Loads(stamp, models.service.build_info, loads, totals)

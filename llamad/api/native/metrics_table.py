@@ -6,82 +6,18 @@ source returns a number, or a number for each set of labels.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
-from functools import cached_property
 from operator import attrgetter
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
+from llamad.api.native.snapshot import Labels, Snapshot
+from llamad.api.service.known_prompts import REASONS as MISS_REASONS
 from llamad.api.service.served_model import ServedModel
 from llamad.api.service.service import Service
 from llamad.base.clock import clock_us
-from llamad.client.embedding import Embedder
-from llamad.client.engine_client import EngineClient
-from llamad.client.events import SlotCounts
 from llamad.models.host_state import State
 
 S = TypeVar("S", contravariant=True)
-
-
-class Snapshot:
-    """What a scrape reads of one model. The engine's counters are read once."""
-
-    def __init__(self, served: ServedModel) -> None:
-        self.served = served
-        self.host = served.host
-
-    @property
-    def engine(self) -> EngineClient:
-        assert self.host.engine is not None
-        return self.host.engine
-
-    @property
-    def embedder(self) -> Embedder:
-        assert self.host.embedder is not None
-        return self.host.embedder
-
-    @property
-    def n_ctx(self) -> int:
-        assert self.host.model is not None
-        return self.host.model.n_ctx
-
-    @cached_property
-    def stats(self) -> dict[str, int]:
-        return self.engine.stats()
-
-    @cached_property
-    def slots(self) -> list[SlotCounts]:
-        return self.engine.slots()
-
-    def seconds(self, name: str) -> float:
-        return self.stats[name] / 1e6
-
-    def n_cached(self, *, only_running: bool = False) -> int:
-        """Return the number of tokens in slots. Those of a prefix that slots share count for each of them."""
-        return sum(slot.n_tokens for slot in self.slots if slot.is_busy or not only_running)
-
-    def accepted_at(self) -> dict[Labels, int]:
-        """Return how many drafted tokens were right at each position of a draft."""
-        name = "n_accepted_at_"
-        return {(("position", key[len(name) :]),): n for key, n in self.stats.items() if key.startswith(name)}
-
-    def adapters_in_use(self) -> dict[Labels, float]:
-        """Return the adapters of requests in vLLM's format, which endpoint pickers read. The value is the time, so that
-        the newer of two such lines counts."""
-        names = {one.info.id: one.file.name for one in self.host.adapters.list() if one.file.name}
-        if not names:
-            return {}
-        running: set[str] = set()
-        waiting: set[str] = set()
-        for one in self.engine.tasks.values():
-            used = {names[number] for number, _ in one.task.adapters.uses if number in names}
-            (running if one.slot >= 0 else waiting).update(used)
-        labels = (
-            ("max_lora", str(self.engine.n_slots)),
-            ("running_lora_adapters", ",".join(sorted(running))),
-            ("waiting_lora_adapters", ",".join(sorted(waiting))),
-        )
-        return {labels: time.time()}
 
 
 def reloaded_items(service: Service) -> dict[Labels, int]:
@@ -99,7 +35,6 @@ def requests(service: Service) -> dict[Labels, int]:
     return {(("endpoint", route), ("status", str(status))): n for (route, status), n in counts}
 
 
-Labels = tuple[tuple[str, str], ...]  # names and values
 Value = float | Mapping[Labels, float]
 
 
@@ -196,16 +131,43 @@ MEMORY = SharedSection(
     ),
 )
 
+# Embedded texts are prompts, too.
+COMPUTED = ModelSection(
+    lambda served: _generates(served) or served.host.embedder is not None,
+    counter(
+        "llamacpp:prompt_tokens_total",
+        "Number of prompt tokens processed.",
+        lambda one: one.generated("n_prompt_tokens") + one.embedded.n_tokens,
+    ),
+    counter(
+        "llamacpp:prompt_tokens_cached_total",
+        "Number of prompt tokens reused from the cache.",
+        lambda one: one.generated("n_reused"),
+    ),
+    counter(
+        "llamacpp:prompt_seconds_total",
+        "Time spent on prompts.",
+        lambda one: one.generated("prompt_us") + one.embedded.seconds,
+    ),
+    counter(
+        "llamacpp:tokens_predicted_total",
+        "Number of generation tokens processed.",
+        lambda one: one.generated("n_predicted"),
+    ),
+    counter(
+        "llamacpp:tokens_predicted_seconds_total",
+        "Time spent generating.",
+        lambda one: one.generated("predict_us"),
+    ),
+    counter(
+        "llamacpp:n_decode_total",
+        "Number of llama_decode() calls.",
+        lambda one: one.generated("n_decodes") + one.embedded.n_batches,
+    ),
+)
+
 ENGINE = ModelSection(
     _generates,
-    counter("llamacpp:prompt_tokens_total", "Number of prompt tokens processed.", "n_prompt_tokens"),
-    counter(
-        "llamacpp:prompt_tokens_cached_total", "Number of prompt tokens reused from the cache.", "n_reused"
-    ),
-    counter("llamacpp:prompt_seconds_total", "Time spent on prompts.", "prompt_us"),
-    counter("llamacpp:tokens_predicted_total", "Number of generation tokens processed.", "n_predicted"),
-    counter("llamacpp:tokens_predicted_seconds_total", "Time spent generating.", "predict_us"),
-    counter("llamacpp:n_decode_total", "Number of llama_decode() calls.", "n_decodes"),
     counter("llamacpp:n_tokens_max", "Largest observed sequence length.", "n_tokens_max"),
     counter("llamacpp:spec_decode_num_draft_tokens_total", "Drafted tokens that were verified.", "n_drafted"),
     counter(
@@ -402,6 +364,25 @@ VECTORS = ModelSection(
     gauge("llamad:vector_texts_waiting", "Texts to embed or score that wait.", "embedder.n_texts_waiting"),
 )
 
+
+def by_reason(counts: Mapping[str, int]) -> dict[Labels, int]:
+    return {(("reason", reason),): counts.get(reason, 0) for reason in MISS_REASONS}
+
+
+MISSES = ModelSection(
+    lambda served: served.host.engine is not None,
+    counter(
+        "llamad:cache_misses_total",
+        "Requests that computed at least 64 tokens again that their key knows.",
+        lambda one: by_reason(one.served.metrics.cache_misses),
+    ),
+    counter(
+        "llamad:cache_missed_tokens_total",
+        "Known tokens that were computed again.",
+        lambda one: by_reason(one.served.metrics.cache_missed_tokens),
+    ),
+)
+
 STATES = ModelSection(
     lambda served: True,
     counter("llamad:session_saves_total", "Sessions saved.", "served.sessions.n_saves"),
@@ -461,4 +442,16 @@ REQUESTS = SharedSection(
     ),
 )
 
-SECTIONS = (ENGINE_STATE, MEMORY, ENGINE, PROMPT_CACHE, DISK, CHECKPOINTS, VECTORS, STATES, REQUESTS)
+SECTIONS = (
+    ENGINE_STATE,
+    MEMORY,
+    COMPUTED,
+    ENGINE,
+    PROMPT_CACHE,
+    DISK,
+    CHECKPOINTS,
+    VECTORS,
+    MISSES,
+    STATES,
+    REQUESTS,
+)

@@ -68,7 +68,7 @@ def _ollama_json(served: ServedModel, name: str) -> dict[str, Any]:
     model = served.host.model
     family, size, ftype = ("", "", "")  # empty while the model is loading
     if model is not None:
-        family, size, ftype = model.info.arch, _short(model.info.n_params), model.info.ftype
+        family, size, ftype = model.info.arch, short_count(model.info.n_params), model.info.ftype
     embeds = served.host.engine is None and model is not None
     return {
         "name": name,
@@ -94,7 +94,7 @@ def _ollama_json(served: ServedModel, name: str) -> dict[str, Any]:
     }
 
 
-def _short(n: int) -> str:
+def short_count(n: int) -> str:
     """Return a number of parameters as Ollama writes it."""
     for unit, letter, digits in ((10**9, "B", 1), (10**6, "M", 2), (10**3, "K", 0)):
         if n >= unit:

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from llamad.api.native.fleet_metrics import FLEET
-from llamad.api.native.metrics_table import SECTIONS, Labels, Metric, ModelSection, Snapshot, Value
+from llamad.api.native.metrics_table import SECTIONS, Metric, ModelSection, Value
+from llamad.api.native.snapshot import Labels, Snapshot
 from llamad.api.request.errors import ApiError
 from llamad.api.service.many_models import ManyModels
 from llamad.api.service.model_table import ModelTable

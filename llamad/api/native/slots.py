@@ -97,6 +97,8 @@ def slot_json(
         generation.n_predict - counts.n_decoded if part is not None and generation.n_predict >= 0 else -1
     )
     has_next = part is not None or counts.n_tokens == 0
+    if part is None:
+        counts = msgspec.structs.replace(counts, n_decoded=0)  # as in llama-server
     return {
         **params,
         "id": index,

@@ -87,7 +87,7 @@ def _name(key: str) -> str:
     return "key-" + hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:8]
 
 
-def read_keys(settings: DaemonSettings) -> Keys:
+def key_texts(settings: DaemonSettings) -> list[str]:
     """Return the keys of the flags and of the key file, which has one per line; blank lines and # comments are skipped.
     Raises ValueError."""
     keys = list(settings.api_keys)
@@ -97,7 +97,12 @@ def read_keys(settings: DaemonSettings) -> Keys:
         if not file_keys:
             raise ValueError(f"--api-key-file {settings.api_key_file} has no keys; put one on each line")
         keys += file_keys
-    return Keys(keys)
+    return keys
+
+
+def read_keys(settings: DaemonSettings) -> Keys:
+    """Return the keys with which requests are compared. Raises ValueError."""
+    return Keys(key_texts(settings))
 
 
 def _read(path: str) -> str:

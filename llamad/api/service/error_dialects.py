@@ -1,5 +1,5 @@
-"""The format of an error: Anthropic's under /v1/messages, and under /v1/models for Anthropic's client; OpenAI's for
-all other requests.
+"""The format of an error: Anthropic's under /v1/messages, and under /v1/models for Anthropic's client; Ollama's under
+/api; OpenAI's for all other requests.
 
 Pure functions on the event loop. Every error that a dialect does not format itself goes through worded(). The statuses
 are llamad's own; only the names of the types are Anthropic's.
@@ -13,6 +13,7 @@ from llamad.api.request.errors import ApiError
 from llamad.http.request import Request, Response
 
 _MESSAGES = "/v1/messages"
+_OLLAMA = "/api/"
 _MODELS = "/v1/models"  # OpenAI and Anthropic have the same path for it
 _ANTHROPIC_TYPES = {
     401: "authentication_error",
@@ -37,7 +38,18 @@ def worded(error: ApiError, request: Request | None) -> Response:
     """Return the error as a response. `request` is None if the error came before there was a request."""
     if request is not None and is_anthropic(request):
         return anthropic_response(error, request.request_id)
+    if request is not None and request.path.startswith(_OLLAMA):
+        return ollama_response(error)
     return error.response()
+
+
+def ollama_body(error: ApiError) -> bytes:
+    """Return the whole error object, for a response or for the last line of a stream."""
+    return msgspec.json.encode({"error": error.message})
+
+
+def ollama_response(error: ApiError) -> Response:
+    return Response(error.status, ollama_body(error), headers=error.headers, reason=error.reason)
 
 
 def anthropic_body(error: ApiError, request_id: str) -> bytes:

@@ -9,9 +9,13 @@ import asyncio
 import math
 from collections.abc import Callable
 
-from llamad.api.request.errors import ApiError
+from llamad.api.request.errors import ApiError, share_full
+from llamad.api.service.admission import Place
 from llamad.api.service.usage import Usage
+from llamad.base.fair_count import FairCount
 from llamad.models.fleet.fleet import Fleet, RefusedError
+
+UNLIMITED = 1 << 30
 
 
 class FleetUsage(Usage):
@@ -34,21 +38,25 @@ class FleetUsage(Usage):
 
 
 class Gate:
-    """The gate of one engine. Variants of a model share it. `again` finds the model of a name if its engine was removed
-    while a request waited, because its settings have changed."""
+    """The gate of one engine, at which at most `queue_max` requests wait (0: no limit), and not all of them of the same
+    client. Variants of a model share it. `again` finds the model of a name if its engine was removed while a request
+    waited, because its settings have changed."""
 
-    def __init__(self, fleet: Fleet, engine_id: str, again: Callable[[str], object | None]) -> None:
+    def __init__(
+        self, fleet: Fleet, engine_id: str, queue_max: int, again: Callable[[str], object | None]
+    ) -> None:
         self.engine_id = engine_id
         self.usage = FleetUsage(fleet, engine_id)
         self.again = again
         self._fleet = fleet
+        self._waiting = FairCount(queue_max or UNLIMITED)
 
     @property
     def is_running(self) -> bool:
         """Whether the engine serves or is about to."""
         return self._fleet.is_running(self.engine_id)
 
-    def enter(self, deadline: float = math.inf) -> Ticket | None:
+    def enter(self, client: int, deadline: float = math.inf) -> Ticket | None:
         """Count a request. Return None if it may go on at once, else the ticket with which it waits. Raises ApiError if
         it cannot wait."""
         try:
@@ -57,10 +65,26 @@ class Gate:
             raise _api_error(error) from None
         if future is None:
             return None
-        ticket = Ticket(self, future)
         if future.done():
-            ticket.result()
-        return ticket
+            _raise_refusal(future)
+        if not self._waiting.has_share(client):
+            future.cancel()
+            raise share_full("--models-queue-max")
+        return Ticket(self, future, Place(self._waiting, client))
+
+    def keep(self, seconds: float | None) -> None:
+        """Let the engine sleep after so many idle seconds, or as it is set."""
+        self._fleet.keep(self.engine_id, seconds)
+
+    @property
+    def idle_limit(self) -> float:
+        """Return after how many idle seconds the engine sleeps; negative: never."""
+        return self._fleet.idle_limit(self.engine_id)
+
+    def unload(self) -> None:
+        """Unload the engine once its running requests have ended."""
+        if self.is_running:
+            self._fleet.unload(self.engine_id)
 
     def give_back(self) -> None:
         """Note that an admitted request was not begun."""
@@ -70,30 +94,34 @@ class Gate:
 class Ticket:
     """A request that waits. close() withdraws it, unless it has begun."""
 
-    def __init__(self, gate: Gate, future: asyncio.Future[None]) -> None:
+    def __init__(self, gate: Gate, future: asyncio.Future[None], place: Place) -> None:
         self._gate = gate
         self._future = future
+        self._place = place
         self._has_begun = False
 
     async def wait(self) -> None:
         """Return when the request may go on. Raises ApiError."""
         await asyncio.wait([self._future])
-        self.result()
+        self._place.close()
+        _raise_refusal(self._future)
         self._has_begun = True
 
-    def result(self) -> None:
-        """Raise the error with which the wait has ended, if it has."""
-        error = self._future.exception()
-        if isinstance(error, RefusedError):
-            raise _api_error(error) from None
-
     def close(self) -> None:
+        self._place.close()
         if self._has_begun:
             return
         if not self._future.done():
             self._future.cancel()
         elif not self._future.cancelled() and self._future.exception() is None:
             self._gate.give_back()
+
+
+def _raise_refusal(future: asyncio.Future[None]) -> None:
+    """Raise the error with which a wait has ended, if it has."""
+    error = future.exception()
+    if isinstance(error, RefusedError):
+        raise _api_error(error) from None
 
 
 def _api_error(error: RefusedError) -> ApiError:

@@ -27,15 +27,25 @@ async def sleep_when_idle(served: ServedModel) -> None:
             continue
         log.info(
             "the model sleeps, because nobody has used it for %d s; the next request loads it again",
-            served.settings.sleep_idle_seconds,
+            idle_limit(served),
         )
+        served.usage.keep_seconds = None
         await served.host.unload(State.SLEEPING)
 
 
 def seconds_left(served: ServedModel) -> float:
     """Return after how many seconds the model may sleep, or must be checked again."""
-    limit = served.settings.sleep_idle_seconds
+    limit = idle_limit(served)
     is_awake = served.host.state is State.READY and not served.service.is_leaving
-    if limit <= 0 or not is_awake or not served.is_idle:
+    if limit < 0 or not is_awake or not served.is_idle:
         return POLL_SECONDS
     return served.usage.last_used + limit - time.monotonic()
+
+
+def idle_limit(served: ServedModel) -> float:
+    """Return after how many idle seconds the model sleeps: as a client has asked, or as the server is set. Negative:
+    never."""
+    asked = served.usage.keep_seconds
+    if asked is not None:
+        return asked
+    return served.settings.sleep_idle_seconds or -1.0

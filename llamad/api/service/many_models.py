@@ -41,7 +41,6 @@ from llamad.models.host import Host
 from llamad.models.host_state import State
 from llamad.models.hub.cache import HubCache, hub_folder
 from llamad.models.hub.errors import HubError
-from llamad.models.hub.fetch import Fetch
 from llamad.models.hub.names import split_name
 from llamad.models.spare_engine import SpareEngine
 from llamad.protocol.errors import LoadError
@@ -82,6 +81,7 @@ class ManyModels(ModelTable):
         self.info: Callable[[Entry], dict[str, Any]] | None = None  # describes a model for them
         self._reloading = asyncio.Lock()
         self._n_engines = 0
+        self._leaving: set[str] = set()  # the ids of models whose files are about to be removed
         self._tasks: set[asyncio.Task[None]] = set()
         self.downloads.ended = self._reload_quietly
         fleet.changed = self._on_changed
@@ -189,7 +189,7 @@ class ManyModels(ModelTable):
             stop_seconds=leader.stop_timeout,
         )
         self._spare.add(host)
-        gate = Gate(self.fleet, engine.id, self._again)
+        gate = Gate(self.fleet, engine.id, self.service.settings.models_queue_max, self._again)
         for one in group:
             self._add(one, engine, gate)
         if not any(one.id in self._served for one in group):
@@ -288,7 +288,7 @@ class ManyModels(ModelTable):
                 new = await asyncio.get_running_loop().run_in_executor(None, self._read, self._parsed)
             except CatalogueError as error:
                 raise ApiError(500, f"The old list of models is kept: {error}") from None
-            await self._change(new)
+            await self._change(_without(new, self._leaving))
         self.events.tell("*", "models_reload")
         self._spawn(self._read_heads())
 
@@ -391,9 +391,10 @@ class ManyModels(ModelTable):
     async def begin_download(self, name: str) -> None:
         """Begin to download a model of a hub. Raises ApiError if the hub has no such model."""
         settings = download_settings(self._parsed, name)
-        check = Fetch(settings, os.environ).check
+        if name in self._leaving:
+            raise bad(f"{name} is being removed; download it when GET /models does not list it any more")
         try:
-            await asyncio.get_running_loop().run_in_executor(None, check)
+            await self.downloads.check(settings)
         except HubError as error:
             raise bad(str(error)) from None
         if name not in self.downloads:
@@ -401,7 +402,10 @@ class ManyModels(ModelTable):
 
     async def remove_files(self, name: str) -> None:
         """Remove the files of a model in the cache, after its requests have ended, or those of a download that did not
-        end. Raises ApiError."""
+        end. Raises ApiError. A client that leaves does not cancel it."""
+        await asyncio.shield(self._spawn(self._remove_files(name)))
+
+    async def _remove_files(self, name: str) -> None:
         is_partial = name in self.downloads
         if is_partial:
             await self.downloads.cancel(name)
@@ -412,17 +416,19 @@ class ManyModels(ModelTable):
         if entry is None and not quant and any(id.startswith(f"{repo}:") for id in self.catalogue.entries):
             return  # the folder holds other models, too; what has arrived is used by the next download
         remove = partial(HubCache(hub_folder(os.environ)).remove, repo, quant)
-        async with self._reloading:
-            if entry is not None:
-                others = {id: one for id, one in self.catalogue.entries.items() if one.engine != entry.engine}
-                tasks = await self._change(msgspec.structs.replace(self.catalogue, entries=others))
-                if tasks:
-                    await asyncio.wait(tasks)
-            try:
-                await asyncio.get_running_loop().run_in_executor(None, remove)
-            except (HubError, OSError) as error:
-                raise ApiError(500, str(error)) from None
-        await self.reload()
+        group = {one.id for one in self.catalogue.entries.values() if entry and one.engine == entry.engine}
+        self._leaving |= group
+        try:
+            async with self._reloading:
+                tasks = await self._change(_without(self.catalogue, group))
+            if tasks:  # requests may take long, and reloads must not wait for them
+                await asyncio.wait(tasks)
+            await asyncio.get_running_loop().run_in_executor(None, remove)
+        except (HubError, OSError) as error:
+            raise ApiError(500, str(error)) from None
+        finally:
+            self._leaving -= group
+            await self.reload()
 
     # The life of the engines.
 
@@ -482,3 +488,9 @@ class ManyModels(ModelTable):
     def close(self) -> None:
         self.downloads.close()
         super().close()
+
+
+def _without(catalogue: Catalogue, ids: set[str]) -> Catalogue:
+    """Return a catalogue without some of its models."""
+    entries = {id: one for id, one in catalogue.entries.items() if id not in ids}
+    return msgspec.structs.replace(catalogue, entries=entries)

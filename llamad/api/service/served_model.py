@@ -26,8 +26,10 @@ from llamad.api.request.system_prompt import read_file
 from llamad.api.service.admission import Admission, Place
 from llamad.api.service.chat_template import make_host, turn_end
 from llamad.api.service.key_state import KeyStates
+from llamad.api.service.known_prompts import KnownPrompts
 from llamad.api.service.metrics import ModelMetrics
 from llamad.api.service.service import Service, address
+from llamad.api.service.turns import ModelTurns
 from llamad.api.service.usage import Usage
 from llamad.base.clock import clock_us
 from llamad.chat.host import ChatHost
@@ -124,6 +126,8 @@ class ServedModel:
         self.constraint = constraints.from_flags(settings)
         self.grammars = Grammars()
         self.breakers = Breakers()
+        self.turns = ModelTurns()
+        self.known = KnownPrompts()
         self.chat: ChatHost  # prepare() sets this and the next two
         self.defaults: Defaults
         self.turn_end = -1  # the token that ends a message
@@ -179,6 +183,7 @@ class ServedModel:
         try:
             self.chat = make_host(self.settings, model)
             self.turn_end = turn_end(self.chat, model)
+            self.turns.prepare(model, self.chat)
         except ValueError as error:
             raise LoadError(str(error)) from None
         return self.chat.markers
@@ -414,6 +419,7 @@ class ServedModel:
             old.metrics,
             old.grammars,
         )
+        self.turns, self.known = old.turns, old.known
         self._tokenizing = old._tokenizing
         if self.settings.system_prompt_file == old.settings.system_prompt_file:
             self.key_states = old.key_states

@@ -12,11 +12,13 @@ from llamad.http.exchange import Exchange
 
 
 class Usage:
-    """The uses of one model. `last_used` is the time when the last one ended, or of the last touch()."""
+    """The uses of one model. `last_used` is the time when the last one ended, or of the last touch(). `keep_seconds` is
+    how long the model stays loaded without use, if a client has said so; it is None again when the model sleeps."""
 
-    __slots__ = ("last_used", "n_active")
+    __slots__ = ("keep_seconds", "last_used", "n_active")
 
     def __init__(self) -> None:
+        self.keep_seconds: float | None = None
         self.n_active = 0
         self.last_used = time.monotonic()
 

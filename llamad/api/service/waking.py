@@ -52,7 +52,7 @@ def serve(served: ServedModel, exchange: Exchange, handler: Handler) -> None:
 def _serve_at_gate(served: ServedModel, gate: Gate, exchange: Exchange, handler: Handler) -> None:
     if not gate.is_running and not _loads(served, exchange.request):
         raise bad("model is not loaded; load it with POST /models/load, or leave out autoload=false")
-    ticket = gate.enter(_deadline(served, exchange.request))
+    ticket = gate.enter(served.service.client(exchange.request), _deadline(served, exchange.request))
     if ticket is None:
         served.service.uses.begin(exchange, served.usage)
         handler(served, exchange)
@@ -100,7 +100,8 @@ async def until_awake(served: ServedModel, exchange: Exchange) -> None:
     if served.gate is not None:
         if exchange in served.service.uses:
             return  # it went through the gate already
-        ticket = served.gate.enter(_deadline(served, exchange.request))
+        request = exchange.request
+        ticket = served.gate.enter(served.service.client(request), _deadline(served, request))
         if ticket is not None:
             try:
                 await ticket.wait()

@@ -90,7 +90,7 @@ def _check(one: Any, name: str, info: VectorInfo) -> None:
         return
     if not isinstance(one, (str, list)) or (isinstance(one, list) and not set(map(type, one)) <= {int, str}):
         raise bad(f'"{name}" must be a string or an array of token ids')
-    if not one:
+    if one == []:
         raise bad(f'"{name}" must not be empty')
     if isinstance(one, list) and len(one) > info.n_text_max:
         raise too_long(name, len(one), info)
@@ -101,23 +101,45 @@ def n_chars(inputs: list[Any]) -> int:
     return sum(one.n_chars if isinstance(one, MediaPrompt) else len(one) for one in inputs)
 
 
-def tokenize(inputs: list[Any], name: str, model: Model, info: VectorInfo) -> list[bytes]:
-    """Return the token ids of each input as int32, with the special tokens that the model expects around a text."""
+def tokenize(
+    inputs: list[Any], name: str, model: Model, info: VectorInfo, *, truncates: bool = False
+) -> list[bytes]:
+    """Return the token ids of each input as int32, with the special tokens that the model expects around a text. With
+    `truncates`, texts that are too long lose their end."""
     sequences = []
     for i, one in enumerate(inputs):
         label = name if len(inputs) == 1 else f"{name}[{i}]"
         if isinstance(one, MediaPrompt):
             sequences.append(_mixed(one, label, model, info))
             continue
+        if truncates and isinstance(one, str):
+            one = _shortened(one, model, info)
         texts = [one] if isinstance(one, str) else [part for part in one if isinstance(part, str)]
         check_length(sum(map(len, texts)), label, model, info)
         tokens = _tokens(one, name, model)
         if not tokens:
             raise bad(f'"{label}" must not be empty')
+        if truncates and isinstance(one, str):
+            tokens = _truncated(tokens, model, info)
         if len(tokens) // 4 > info.n_text_max:
             raise too_long(label, len(tokens) // 4, info)
         sequences.append(tokens)
     return sequences
+
+
+def _shortened(text: str, model: Model, info: VectorInfo) -> str:
+    """Return the beginning of a text, which has more tokens than can be embedded unless it is the whole text."""
+    return text[: 2 * info.n_text_max * model.vocab.n_token_bytes]
+
+
+def _truncated(tokens: bytes, model: Model, info: VectorInfo) -> bytes:
+    """Return at most as many tokens as can be embedded. A special token at the end stays."""
+    n_bytes = 4 * info.n_text_max
+    if len(tokens) <= n_bytes:
+        return tokens
+    last = int.from_bytes(tokens[-4:], "little", signed=True)
+    n_after = 4 if last in (model.info.sep, model.info.eos) else 0
+    return tokens[: n_bytes - n_after] + tokens[len(tokens) - n_after :]
 
 
 def _mixed(one: MediaPrompt, label: str, model: Model, info: VectorInfo) -> bytes:

@@ -70,6 +70,12 @@ class Chat:
         default=True,
         help="Keep the reasoning of earlier turns in the prompt, if the template has a switch for it.",
     )
+    replay: bool = flag(
+        off=("--no-replay",),
+        default=True,
+        help="Put the tokens that were generated into the prompt when a chat comes back, also if the client writes the"
+        " turn differently or leaves out its reasoning; off: tokenize what the template makes of the messages.",
+    )
     skip_chat_parsing: bool = flag(
         off=("--no-skip-chat-parsing",),
         default=False,

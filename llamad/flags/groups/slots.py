@@ -30,8 +30,8 @@ class Slots:
         names=("-sps", "--slot-prompt-similarity"),
         kind=Float(low=0.0, high=1.0),
         default=0.5,
-        help="Share of a prompt that a slot must hold to be preferred for it; 0: off, always the least recently used"
-        " slot.",
+        help="Share of a prompt that a slot must hold to be preferred for it; 0: off, always the slot whose"
+        " prefix is worth least.",
     )
     cache_ram: int = flag(
         names=("-cram", "--cache-ram"),

@@ -26,7 +26,7 @@ def test_an_idle_slot_tells_how_its_last_task_ended(client):
     n_prompt = first["tokens_evaluated"]
     assert slot["n_prompt_tokens"] == slot["n_tokens"] == first["tokens_cached"]
     assert (slot["n_prompt_tokens_processed"], slot["n_prompt_tokens_cache"]) == (n_prompt, 0)
-    assert slot["next_token"]["n_decoded"] == first["tokens_predicted"]
+    assert (slot["next_token"]["n_decoded"], slot["next_token"]["n_remain"]) == (0, -1)
     assert slot["next_token"]["has_new_line"] is first["has_new_line"] is True
     assert (slot["next_token"]["stopped_limit"], slot["next_token"]["stopped_word"]) == (True, False)
     second = client.post("/completion", body | {"stop": ["b"]}).json

@@ -117,6 +117,16 @@ def test_a_file_of_either_kind_restores_a_slot(faked, folder):
     assert faked.states.slots[0] == [7, 8]
 
 
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_a_file_of_an_older_or_newer_llama_server_restores_a_slot(faked, folder, is_packed):
+    """Older servers write a plain list of tokens, newer ones pack it."""
+    state = ses1_of([7, 8])[8 + 8 + 8 :]
+    words = (0xFFFFFFFF, 1, 2, 7, 8, 0) if is_packed else (7, 8)
+    (folder / "c").write_bytes(struct.pack(f"<III{len(words)}I", 0x67677371, 3, len(words), *words) + state)
+    assert act(faked.client, "restore", {"filename": "c"}).json["n_restored"] == 2
+    assert faked.states.slots[0] == [7, 8]
+
+
 def test_names_and_files_that_are_refused(faked, folder):
     faked.states.slots[0] = [1]
     for name in ("", "..", "../x", "/etc/passwd", "a/b", "a\0", 5, None, ["a"]):

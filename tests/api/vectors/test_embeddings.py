@@ -142,9 +142,7 @@ def test_other_norms(embedding: Any) -> None:
     [
         ({}, '"input" or "content" must be provided'),
         ({"input": None}, '"input" or "content" must be provided'),
-        ({"input": ""}, '"input" must not be empty'),
         ({"input": []}, '"input" must not be empty'),
-        ({"input": ["a", ""]}, '"input[1]" must not be empty'),
         ({"input": [[]]}, '"input" must not be empty'),
         ({"input": 5}, '"input" must be a string, or an array'),
         ({"input": {"a": 1}}, '"input": an object must have a "prompt_string"'),
@@ -199,6 +197,39 @@ def test_off_without_the_flag(client: Any) -> None:
 
 
 # A model that generates, too.
+
+
+def test_an_empty_text_has_the_vector_of_its_special_tokens(embedding: Any) -> None:
+    """An empty text is embedded as llama-server does it."""
+    empty, other = vectors(embedding, ["", "hello"])
+    assert np.linalg.norm(empty) == pytest.approx(1)
+    assert np.array_equal(empty, vectors(embedding, "")[0])
+    assert abs(empty @ other) < 0.9
+
+
+def test_an_empty_text_without_special_tokens_is_a_400(beside: Any) -> None:
+    answer = beside.post("/embeddings", {"input": ["a", ""]})
+    assert answer.status == 400
+    assert answer.error["message"] == '"input[1]" must not be empty'
+
+
+def test_embedded_texts_count_as_prompts(embedding: Any) -> None:
+    """The model generates no text, but has llama-server's counters."""
+
+    def counts() -> dict[str, float]:
+        lines = embedding.get("/metrics").body.decode().splitlines()
+        return {
+            name: float(value)
+            for name, value in (one.split() for one in lines if one.startswith("llamacpp:"))
+        }
+
+    before = counts()
+    embed(embedding, ["hello", "hello world"])
+    after = counts()
+    assert after["llamacpp:prompt_tokens_total"] == before["llamacpp:prompt_tokens_total"] + 7
+    assert after["llamacpp:n_decode_total"] > before["llamacpp:n_decode_total"]
+    assert after["llamacpp:prompt_seconds_total"] > before["llamacpp:prompt_seconds_total"]
+    assert after["llamacpp:tokens_predicted_total"] == 0
 
 
 def test_without_pooling_a_text_has_a_vector_per_token_and_for_openai_their_mean(beside: Any) -> None:

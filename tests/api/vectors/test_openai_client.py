@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.official_clients import openai
+from support.clients.official_clients import openai
 
 
 @pytest.fixture
@@ -29,6 +29,6 @@ def test_vectors(official: openai.OpenAI) -> None:
 
 def test_errors(official: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="must not be empty"):
-        official.embeddings.create(model="any", input="")
+        official.embeddings.create(model="any", input=[])
     with pytest.raises(openai.BadRequestError, match="602 tokens"):
         official.embeddings.create(model="any", input="word " * 600)

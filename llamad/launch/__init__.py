@@ -1,0 +1,1 @@
+"""`llamad launch`: runs a coding agent with the models of a daemon on this machine."""

@@ -1,0 +1,45 @@
+"""What a program needs so that it uses a llamad. Pure data; must not read the user's configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+# Programs want to be given a key even if the server has none.
+NO_KEY = "none"
+# Long prompts take minutes on a CPU. No program should give up before the server does.
+PATIENCE_SECONDS = 3600
+# The tokens of an answer, as a part of the context: the rest must have room for the conversation.
+ANSWER_PART = 4
+ANSWER_MAX = 32000
+
+
+class Served(msgspec.Struct, frozen=True):
+    """The model that a program is to use. `n_ctx` is the context of one conversation in tokens, or 0 if unknown."""
+
+    url: str
+    model: str
+    n_ctx: int
+
+    @property
+    def n_answer_max(self) -> int:
+        return min(ANSWER_MAX, self.n_ctx // ANSWER_PART)
+
+
+class Setup(msgspec.Struct, frozen=True):
+    """What to set before a program starts. Nothing of it holds a key: `keys` are the variables that get it."""
+
+    environ: dict[str, str]
+    keys: tuple[str, ...] = ()
+    unset: tuple[str, ...] = ()  # variables of the user that would win over these
+    arguments: tuple[str, ...] = ()  # before those of the user
+    files: dict[str, str] = {}  # the content of temporary files, by the variables that get their paths
+
+
+class Program(msgspec.Struct, frozen=True):
+    """`install` is the command with which the program can be installed."""
+
+    name: str
+    install: str
+    setup: Callable[[Served], Setup]

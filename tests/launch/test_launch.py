@@ -1,0 +1,227 @@
+"""`llamad launch` finds or starts a daemon, and gives a program what it needs to use it."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.clients.launched import KEY, SERVED, Launch
+from support.live_daemon import Live
+
+from llamad.launch import listener
+
+PROGRAMS = ("claude", "codex", "opencode", "qwen", "aider")
+
+
+def seen(folder: Path) -> dict[str, Any]:
+    result: dict[str, Any] = json.loads((folder / "seen.json").read_text())
+    return result
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_program_uses_the_daemon_that_runs(
+    program: str, server: Live, launch: Launch, tmp_path: Path
+) -> None:
+    port = str(server.client.port)
+    done = launch(program, "--port", port, "--", "--resume", "x y", LLAMA_API_KEY=KEY)
+    assert done.returncode == 7, done.stderr
+    assert f"{program} uses echo at http://127.0.0.1:{port}, 65536 tokens of context" in done.stderr
+    what = seen(tmp_path)
+    assert what["arguments"][-2:] == ["--resume", "x y"]
+    assert KEY not in " ".join(what["arguments"])
+    texts = [*what["environ"].values(), *what["arguments"]]
+    assert any(f"http://127.0.0.1:{port}" in text for text in texts)
+    assert any("65536" in text for text in [*texts, *what["files"].values()]) or program == "qwen"
+    assert [name for name, text in what["environ"].items() if text == KEY and name != "LLAMA_API_KEY"]
+    assert server.process.poll() is None
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_what_is_shown_is_what_is_set(
+    program: str, server: Live, launch: Launch, tmp_path: Path, stand_ins: Path
+) -> None:
+    """The lines of --print do the same in a shell as a launch does."""
+    url = f"http://127.0.0.1:{server.client.port}"
+    flags = (program, "--url", url, "--use", "echo", "-c", "65536")
+    assert launch(*flags, "--", "a b", LLAMA_API_KEY=KEY).returncode == 7
+    launched = seen(tmp_path)
+    shown = launch(*flags, "--print", "--", "a b", LLAMA_API_KEY=KEY)
+    assert shown.returncode == 0
+    assert KEY not in shown.stdout
+    environ = {
+        "PATH": f"{stand_ins}:/usr/bin:/bin",
+        "SEEN": str(tmp_path / "seen.json"),
+        "LLAMA_API_KEY": KEY,
+    }
+    assert subprocess.run(["sh", "-c", shown.stdout], env=environ, check=False).returncode == 7
+    printed = seen(tmp_path)
+    assert printed["arguments"] == launched["arguments"]
+    assert printed["files"] == launched["files"]
+    names = set(printed["environ"]) - set(environ) - {"PWD", "SHLVL", "_", "OLDPWD", "LC_CTYPE"}
+    assert names
+    for name in names - set(printed["files"]):
+        assert printed["environ"][name] == launched["environ"][name]
+
+
+def test_showing_needs_neither_program_nor_model(launch: Launch) -> None:
+    done = launch("claude", "-m", "/nowhere/some.gguf", "--print", path="/usr/bin:/bin")
+    assert done.returncode == 0
+    assert "llamad -m /nowhere/some.gguf --spec auto" in done.stdout
+    assert "export ANTHROPIC_MODEL=some.gguf" in done.stdout
+
+
+def test_a_daemon_is_started_and_ends_with_the_program(
+    scripted_model: str, launch: Launch, tmp_path: Path
+) -> None:
+    port = free_port()
+    flags = ("-t", "1", "-m", scripted_model, *SERVED, "--port", str(port))
+    done = launch("claude", *flags, LLAMA_API_KEY=KEY)
+    assert done.returncode == 7, done.stderr
+    assert "--spec auto" in done.stderr
+    assert seen(tmp_path)["environ"]["CLAUDE_CODE_MAX_CONTEXT_TOKENS"] == "65536"
+    assert listener.find(port) == []
+
+
+def test_a_daemon_that_does_not_start(launch: Launch, tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.gguf"
+    wrong.write_bytes(b"no model")
+    done = launch("claude", "-m", str(wrong), "--port", str(free_port()))
+    assert done.returncode == 1
+    assert "wrong.gguf" in done.stderr
+    assert "the server has ended" in done.stderr
+    assert not (tmp_path / "seen.json").exists()
+
+
+def test_without_a_daemon_a_model_must_be_named(launch: Launch) -> None:
+    done = launch("claude", "--port", str(free_port()))
+    assert done.returncode == 1
+    assert "name a model to start one with, -m FILE or -hf USER/MODEL" in done.stderr
+
+
+def test_another_model_is_not_used_in_silence(server: Live, launch: Launch, tmp_path: Path) -> None:
+    done = launch("claude", "-m", "other.gguf", "--port", str(server.client.port), LLAMA_API_KEY=KEY)
+    assert done.returncode == 1
+    assert "serves echo, and not other.gguf" in done.stderr
+    assert not (tmp_path / "seen.json").exists()
+
+
+def test_a_wrong_key_is_said(server: Live, launch: Launch) -> None:
+    done = launch("claude", "--port", str(server.client.port), "--use", "echo", LLAMA_API_KEY="wrong")
+    assert done.returncode == 1
+    assert "set LLAMA_API_KEY" in done.stderr
+
+
+# --- who listens -------------------------------------------------------------------------------------------------
+
+_LISTEN = """
+import os, socket, sys, time
+os.setuid(int(sys.argv[2]))
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+time.sleep(60)
+"""
+
+
+def _listening(port: int, user: int) -> subprocess.Popen[bytes]:
+    process = subprocess.Popen([sys.executable, "-c", _LISTEN, str(port), str(user)])
+    t_end = time.monotonic() + 30
+    while not listener.find(port):
+        assert process.poll() is None
+        assert time.monotonic() < t_end
+        time.sleep(0.01)
+    return process
+
+
+def test_a_key_is_not_sent_to_another_program(launch: Launch, tmp_path: Path) -> None:
+    port = free_port()
+    process = _listening(port, os.getuid())
+    try:
+        done = launch("claude", "--port", str(port), LLAMA_API_KEY=KEY)
+    finally:
+        process.kill()
+        process.wait()
+    assert done.returncode == 1
+    assert "which is no llamad" in done.stderr
+    assert not (tmp_path / "seen.json").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_a_key_is_not_sent_to_another_user(launch: Launch) -> None:
+    port = free_port()
+    process = _listening(port, 65534)
+    try:
+        done = launch("claude", "--port", str(port), LLAMA_API_KEY=KEY)
+    finally:
+        process.kill()
+        process.wait()
+    assert done.returncode == 1
+    assert "belongs to another user's program (uid 65534)" in done.stderr
+
+
+def test_a_running_llamad_is_recognised(server: Live) -> None:
+    [one] = listener.find(server.client.port)
+    assert one.uid == os.geteuid()
+    assert one.pid == server.process.pid
+    assert one.is_llamad
+
+
+@pytest.mark.parametrize(
+    ("command", "is_llamad"),
+    [
+        ("/usr/bin/llamad -m x", True),
+        ("/usr/bin/python3 /usr/bin/llamad -m x", True),
+        ("python3 -m llamad -m x", True),
+        ("python3 -X dev -m llamad", True),
+        ("python3 -m http.server llamad", False),
+        ("nc -l 8080 llamad", False),
+        ("", False),
+    ],
+)
+def test_command_lines(command: str, is_llamad: bool) -> None:
+    assert listener.Listener(0, 1, tuple(command.split())).is_llamad == is_llamad
+
+
+# --- wrong arguments ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ((), "name a program; known are claude, codex, opencode, qwen, aider"),
+        (("vim",), "'vim' cannot be launched"),
+        (("claude", "--api-key", "x"), "set LLAMA_API_KEY instead of --api-key"),
+        (("claude", "--use"), "--use needs a value"),
+        (("claude", "--url", "localhost:8080"), "--url must begin with http://"),
+        (("claude", "--no-such-flag"), "--no-such-flag"),
+        (("claude", "--help"), "use it without `launch`"),
+    ],
+)
+def test_wrong_arguments(arguments: tuple[str, ...], reason: str, launch: Launch) -> None:
+    done = launch(*arguments)
+    assert done.returncode == 2
+    assert reason in done.stderr
+
+
+def test_a_program_that_is_not_installed(launch: Launch, tmp_path: Path) -> None:
+    done = launch("claude", "-m", "x.gguf", path=str(tmp_path))
+    assert done.returncode == 127
+    assert "npm install -g @anthropic-ai/claude-code" in done.stderr
+
+
+@pytest.mark.parametrize("host", ["/tmp/llamad.sock", "x.sock"])
+def test_sockets_that_programs_cannot_use(host: str, launch: Launch) -> None:
+    done = launch("claude", "--host", host)
+    assert done.returncode == 1
+    assert "programs cannot use the Unix socket" in done.stderr
