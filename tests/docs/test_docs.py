@@ -4,6 +4,7 @@ and metric is documented. docs/flags.md and docs/options.md are generated, and c
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,12 @@ def code(page: Path) -> str:
 def has_symbol(path: Path, name: str) -> bool:
     defined = rf"^\s*(?:async )?(?:def|class|cdef|cpdef|ctypedef)\b[^\n(=]*\b{name}\b|^\s*{name}\s*[:=]"
     return path.is_file() and re.search(defined, text(path), re.MULTILINE) is not None
+
+
+def is_command(name: str) -> bool:
+    """Return whether `python -m` can run the module: a package with a __main__, or a file that checks its name."""
+    file = module_file(name)
+    return module_file(f"{name}.__main__") is not None or (file is not None and '"__main__"' in text(file))
 
 
 def module_file(name: str) -> Path | None:
@@ -124,7 +131,7 @@ def test_named_modules_and_commands_exist(page: Path) -> None:
     for name in (span for span in spans(page) if MODULE.fullmatch(span)):
         assert module_exists(name) or name in UNITS, name
     for name in re.findall(r"python -m ([\w.]+)", code(page)):
-        assert module_file(f"{name}.__main__") is not None, name
+        assert is_command(name), name
     targets = set(re.findall(r"^([a-z][\w -]*):", text(ROOT / "Makefile"), re.MULTILINE))
     known = {name for target in targets for name in target.split()}
     for name in re.findall(r"\bmake ([a-z][\w-]*)", code(page)):
@@ -186,3 +193,28 @@ def test_named_metrics_exist(page: Path) -> None:
     known = set(METRIC.findall(text(ROOT / "docs" / "metrics.md")))
     for name in METRIC.findall(code(page)):
         assert name in known, name
+
+
+def test_the_recipe_without_a_network_names_every_package() -> None:
+    page = text(ROOT / "vendor" / "llama.cpp" / "README.md")
+    download = re.search(r"^pip download ((?:[^\n]*\\\n)*[^\n]*)", page, re.MULTILINE)
+    assert download is not None
+    project = tomllib.loads(text(ROOT / "pyproject.toml"))
+    needed = {*project["build-system"]["requires"], *project["project"]["dependencies"]}
+    names = {re.split(r"[<>=~!\[; ]", one)[0] for one in needed}
+    assert names - set(download[1].split()) == set()
+
+
+def test_the_page_of_sizes_computes_its_tables() -> None:
+    page = text(ROOT / "docs" / "sizing.md")
+    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| ")]
+    caches = [row for row in rows if len(row) == 8 and row[1].isdigit()]
+    weights = [row for row in rows if row[0].endswith(" billion")]
+    assert (len(caches), len(weights)) == (7, 6)
+    for row in caches:
+        layers, heads, size, n_bytes = (int(cell.replace(",", "")) for cell in row[1:5])
+        assert n_bytes == 2 * layers * heads * size * 2
+        assert row[5:] == [f"{n_bytes * n / 2**30:.1f} GiB" for n in (8192, 32768, 131072)]
+    for row in weights:
+        n = float(row[0].split()[0]) * 1e9
+        assert row[1:] == [f"{n * bits / 8 / 2**30:.1f} GiB" for bits in (4.85, 8.5, 16)]

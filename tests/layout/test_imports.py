@@ -10,9 +10,10 @@ from support.imports import ROOT, Arrow, arrows, circles, folder, modules
 # From the top down: a folder imports only from those below it. Folders on one line know nothing of each other.
 LAYERS = """
 llamad
-llamad.systemd llamad.rpc
+llamad.systemd llamad.rpc llamad.launch
+llamad.launch.programs
 llamad.api
-llamad.api.router
+llamad.api.router llamad.api.ollama
 llamad.api.native llamad.api.anthropic llamad.api.state llamad.api.vectors
 llamad.api.openai
 llamad.api.generate
@@ -33,7 +34,7 @@ llamad.engine.costs
 llamad.http.files llamad.logs
 llamad.grammar llamad.ses1 llamad.http llamad.chat
 llamad.media.decoder llamad.media.encoder
-llamad.media llamad.chat.conversion
+llamad.media llamad.chat.conversion llamad.chat.replay
 llamad.chat.parsing
 llamad.chat.parsing.formats
 llamad.chat.parsing.syntax

@@ -20,6 +20,7 @@ WAIT_SECONDS = 60
 TESTS = Path(__file__).resolve().parent.parent
 # Flags that say what is served, in place of the default model.
 SOURCES = frozenset({"-hf", "-mu", "--models-dir", "--models-preset"})
+VARIABLES = frozenset({"LLAMA_ARG_MODELS_DIR", "LLAMA_ARG_MODELS_PRESET"})
 LOG_LINE = re.compile(r"\d{4}-\d\d-\d\d |llamad: ").match
 
 
@@ -71,7 +72,7 @@ class Live:
         trust: Path | None = None,
         watched: bool = False,
     ):
-        has_own = not SOURCES.isdisjoint(flags)
+        has_own = not SOURCES.isdisjoint(flags) or not VARIABLES.isdisjoint(env or {})
         command = [
             *before,
             sys.executable,
