@@ -7,7 +7,8 @@ from llamad.engine.testing.fake import Fake
 
 
 @pytest.mark.parametrize(
-    ("has_drafts", "n_batch", "n_decodes", "n_tokens"), [(False, 64, 1, 1), (True, 64, 7, 127), (True, 40, 6, 63), (True, 128, 7, 127)]
+    ("has_drafts", "n_batch", "n_decodes", "n_tokens"),
+    [(False, 64, 1, 1), (True, 64, 7, 127), (True, 40, 6, 63), (True, 128, 7, 127)],
 )
 def test_a_warm_up_leaves_nothing(has_drafts, n_batch, n_decodes, n_tokens):
     """A decode has at most n_batch tokens."""

@@ -19,7 +19,7 @@ from llamad.engine.scheduler.batch cimport batch_free, batch_init
 from llamad.engine.sampler.sampler cimport sampler_scratch_bytes
 from llamad.engine.kv.cells cimport cells_used
 from llamad.engine.kv.slots cimport (
-    SLOT_IDLE, Slot, Slots, slots_check_integrity, slots_free, slots_init, slots_init_checkpoints,
+    DRAFT_MAX, SLOT_IDLE, Slot, Slots, slots_check_integrity, slots_free, slots_init, slots_init_checkpoints,
 )
 from llamad.engine.loop cimport engine_run
 from llamad.engine.shares cimport shares_set
