@@ -9,6 +9,7 @@ from pathlib import Path
 
 from recipe.toolchain import Toolchain
 
+from . import ROOT
 from .modules import Module
 from .python_config import PythonConfig
 from .variant import Variant
@@ -89,7 +90,7 @@ def _head(setting: Setting) -> str:
     linker = " ".join(shlex.split(setting.python.ldshared)[1:])
     values = {
         "builddir": setting.variant.folder,
-        "python": shlex.quote(setting.python.python),
+        "python": shlex.quote(_from_root(setting.python.python)),
         "translate": TRANSLATE,
         "cc": setting.tools.cc,
         "cxx": setting.tools.cxx,
@@ -137,7 +138,7 @@ def _translate(setting: Setting, module: Module, output: str) -> str:
     options = ["-3", "-I", "ext", "--module-name", module.name, *setting.variant.translate]
     options += [word for name, value in directives.items() for word in ("-X", f"{name}={value}")]
     options += ["--cplus"] if module.language == "c++" else []
-    needed = _escaped(setting.python.cython)
+    needed = _escaped(_from_root(setting.python.cython))
     pxd = Path(module.pyx).with_suffix(".pxd")
     if pxd.is_file():  # a new one is not in the list of the last translation
         needed += f" {pxd}"
@@ -155,6 +156,11 @@ def _compile(setting: Setting, module: Module, source: str) -> str:
         flags = " ".join([*BINDING_FLAGS, f"-I{setting.include}"])
     rule = "cc" if source.endswith(".c") else "cxx"
     return f"build {_object(setting, source)}: {rule} {source}\n" + (f"  flags = {flags}\n" if flags else "")
+
+
+def _from_root(path: str) -> str:
+    """Return a path in the checkout as relative to it, so that a checkout that was moved or copied is not built again."""
+    return path.removeprefix(f"{ROOT}/")
 
 
 def _escaped(path: str) -> str:
