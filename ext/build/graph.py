@@ -159,7 +159,7 @@ def _compile(setting: Setting, module: Module, source: str) -> str:
 
 
 def _from_root(path: str) -> str:
-    """Return a path in the checkout as relative to it, so that a checkout that was moved or copied is not built again."""
+    """Return a path in the checkout relative to its root, so that a checkout that was moved is not built again."""
     return path.removeprefix(f"{ROOT}/")
 
 
