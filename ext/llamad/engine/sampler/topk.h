@@ -25,6 +25,7 @@
 #define TOPK_GROUP 16
 #define TOPK_PIECE (TOPK_LANES * TOPK_GROUP)
 #define TOPK_FOLD 4
+#define TOPK_PLACES 4 /* of a row, read in turns */
 #define TOPK_PAGE 1024 /* elements of a page of memory; the processor does not prefetch the next one by itself */
 
 /* As wide as the registers, because the compiler splits wider vectors element by element. */
@@ -67,11 +68,19 @@ static inline int topk_piece_maxima(const float *at, float *out, int32_t bits) {
     return any != 0;
 }
 
-/* Writes the maxima of all whole pieces. Returns how many there are. */
+/* Writes the maxima of all whole pieces. Returns how many there are.
+ *
+ * The row is read at several places in turns, because a processor loads more lines ahead from several pages than from
+ * one: 513 KB that no cache has take 33 instead of 38 us. */
 static inline int32_t topk_group_maxima(const float *row, int32_t n, float *out) {
-    int32_t n_pieces = n / TOPK_PIECE;
-    for (int32_t i = 0; i < n_pieces; i++) {
-        topk_piece_maxima(row + (size_t) i * TOPK_PIECE, out + (size_t) i * TOPK_LANES, 0);
+    int32_t n_pieces = n / TOPK_PIECE, n_each = n_pieces / TOPK_PLACES;
+    for (int32_t i = 0; i < n_each; i++) {
+        for (int32_t at = i; at < n_each * TOPK_PLACES; at += n_each) {
+            topk_piece_maxima(row + (size_t) at * TOPK_PIECE, out + (size_t) at * TOPK_LANES, 0);
+        }
+    }
+    for (int32_t at = n_each * TOPK_PLACES; at < n_pieces; at++) {
+        topk_piece_maxima(row + (size_t) at * TOPK_PIECE, out + (size_t) at * TOPK_LANES, 0);
     }
     return n_pieces * TOPK_LANES;
 }
