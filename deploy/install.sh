@@ -247,7 +247,7 @@ install_all() {
     fi
 }
 
-# Those that an operator made, as docs/operations.md says.
+# Those that an operator made, as docs/service.md says.
 instance_sockets() {
     for file in "$ADMIN_UNITS"/llamad@*.socket; do
         if [ -f "$file" ]; then basename "$file"; fi
