@@ -25,7 +25,7 @@
 #define TOPK_GROUP 16
 #define TOPK_PIECE (TOPK_LANES * TOPK_GROUP)
 #define TOPK_FOLD 4
-#define TOPK_PLACES 4 /* of a row, read in turns */
+#define TOPK_PLACES 4  /* of a row, read in turns */
 #define TOPK_PAGE 1024 /* elements of a page of memory; the processor does not prefetch the next one by itself */
 
 /* As wide as the registers, because the compiler splits wider vectors element by element. */
