@@ -5,7 +5,8 @@ waits for, in the order of their oldest waiters. Each takes what it needs or cla
 everything that younger ones take: they may go first only on devices where no older claim is short.
 
 A victim is stopped only together with all others that its need takes, when all of them are idle. Until then a drain can
-be cancelled, so a client that leaves costs nothing.
+be cancelled, so a client that leaves costs nothing. Each need chooses its victims for itself, so at the end of a pass
+those are kept that the victims of other needs have made unnecessary.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ class Allocator:
         self._table = table
         self._limits = table.limits
         self._ledger = table.ledger
+        # The victims of the running pass that are to stop.
+        self._chosen: dict[str, tuple[Candidate, StopReason]] = {}
 
     def queue(self) -> list[Model]:
         """Return the models that somebody waits for and that have or need a place in the queue for memory, the one with
@@ -53,14 +56,15 @@ class Allocator:
         is_held = False  # an older model is about to say what it needs
         for model in queue:
             if model.state is State.STOPPING:
-                self._claim(model, room, now)
+                self._claim(model, self._whole_need(model), room, now)
                 continue
             if model.state in RESTING:
                 has_place = (
                     n_planning < self._limits.n_planning_max and n_planned < self._limits.n_planned_max
                 )
                 if not has_place or not self._start(model, room, now, can_evict=not is_held):
-                    self._claim(model, room, now)
+                    if model.is_wanted:  # it has not failed
+                        self._claim(model, self._whole_need(model), room, now)
                     continue
             is_slow = model.state is State.PLANNING and self._is_slow(model, now)
             n_planning += model.state is State.PLANNING and not is_slow
@@ -74,6 +78,7 @@ class Allocator:
                 room.claim(need, self.is_late(model, now))
             else:
                 self._load(model, need, room, now)
+        self._stop_chosen(room)
         self._cancel_drains(room, now)
 
     def _is_slow(self, model: Model, now: float) -> bool:
@@ -111,7 +116,7 @@ class Allocator:
             room.take(need)
             self._table.proceed(model)
         else:
-            room.claim(need, self.is_late(model, now))
+            self._claim(model, need, room, now)
 
     def _known_need(self, model: Model) -> Mapping[str, int] | None:
         """Return the memory that a model has planned; until then what it needed the last time, if that can still be."""
@@ -124,14 +129,12 @@ class Allocator:
         better than one for each."""
         return {**ONE_SLOT, **(self._known_need(model) or {})}
 
-    def _claim(self, model: Model, room: Room, now: float) -> None:
-        """Claim what a model without a process needs. Without a slot in sight it claims no memory: the slots may be
-        held by younger models that wait for that memory."""
-        if not model.is_wanted:  # it has just failed
-            return
-        is_late = self.is_late(model, now)
-        has_slot = room.missing(ONE_SLOT, with_leaving=True, with_draining=True) == {}
-        room.claim(self._whole_need(model) if has_slot else ONE_SLOT, is_late)
+    def _claim(self, model: Model, need: Mapping[str, int], room: Room, now: float) -> None:
+        """Claim what a model needs. If it needs a slot and none is in sight, it claims no memory: the slots may be held
+        by younger models that wait for that memory."""
+        if SLOTS in need and room.missing(ONE_SLOT, with_leaving=True, with_draining=True) != {}:
+            need = ONE_SLOT
+        room.claim(need, self.is_late(model, now))
 
     # Victims.
 
@@ -143,7 +146,12 @@ class Allocator:
             return
         ready = self._ready(room, now, is_late)
         if chosen := choose(ready, missing):
-            self._stop_all(chosen, missing, room)
+            for candidate in chosen:
+                victim = self._table.models[candidate.name]
+                if victim.is_victim:
+                    room.drains_no_more(victim)
+                room.stops(victim)
+                self._chosen[victim.name] = candidate, _reason(missing)
             return
         if not is_late:
             return
@@ -153,7 +161,10 @@ class Allocator:
         can_drain = [
             one
             for one in self._table.models.values()
-            if one.state is State.LOADED and not one.is_pinned and now >= self.stays_until(one, is_late=True)
+            if one.state is State.LOADED
+            and not one.is_pinned
+            and one.name not in self._chosen
+            and now >= self.stays_until(one, is_late=True)
         ]
         if chosen := choose([self._candidate(one, room, now) for one in can_drain], missing):
             for candidate in chosen:
@@ -161,19 +172,26 @@ class Allocator:
                 self._table.drain(victim, _reason(missing))
                 room.drains(victim)
 
-    def _stop_all(self, chosen: list[Candidate], missing: Mapping[str, int], room: Room) -> None:
-        for candidate in chosen:
+    def _stop_chosen(self, room: Room) -> None:
+        """Stop the victims of this pass, but keep those, the dearest first, without which all needs are still met: an
+        older waiter may have chosen a small model before a younger one chose a model that is large enough for both."""
+        for candidate, reason in sorted(self._chosen.values(), key=lambda one: (-one[0].cost, one[0].name)):
             victim = self._table.models[candidate.name]
-            if victim.is_victim:
-                room.drains_no_more(victim)
-            room.stops(victim)
-            self._table.stop(victim, _reason(missing))
+            if room.can_keep(victim):
+                room.stops_not(victim)
+                if victim.is_victim:
+                    room.drains(victim)
+            else:
+                self._table.stop(victim, reason)
+        self._chosen.clear()
 
     def _ready(self, room: Room, now: float, is_late: bool) -> list[Candidate]:
         return [
             self._candidate(model, room, now)
             for model in self._table.models.values()
-            if self.is_ready(model) and (model.is_victim or now >= self.stays_until(model, is_late))
+            if self.is_ready(model)
+            and model.name not in self._chosen
+            and (model.is_victim or now >= self.stays_until(model, is_late))
         ]
 
     def is_ready(self, model: Model) -> bool:

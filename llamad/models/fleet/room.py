@@ -88,6 +88,13 @@ class Room:
                 return False
         return True
 
+    def can_keep(self, victim: Model) -> bool:
+        """Return whether everything that was taken or claimed is there without a model that is to stop."""
+        return all(
+            n <= self.free(device) + self._stopping[device] - self._claimed[device]
+            for device, n in self.held(victim).items()
+        )
+
     # What the allocator does with models during the pass.
 
     def drains(self, victim: Model) -> None:
@@ -100,6 +107,11 @@ class Room:
         """Note that a model with a process is stopped. Its slot is free at once, its memory is not."""
         self._add(self._stopping, self._ledger.of(victim.name))
         self._free[SLOTS] += victim.has_slot
+
+    def stops_not(self, victim: Model) -> None:
+        """Take stops() back."""
+        self._add(self._stopping, self._ledger.of(victim.name), -1)
+        self._free[SLOTS] -= victim.has_slot
 
     @staticmethod
     def _add(total: defaultdict[str, int], need: Mapping[str, int], sign: int = 1) -> None:

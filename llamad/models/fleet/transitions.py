@@ -129,13 +129,15 @@ class Table:
             self._open(model, now)
 
     def stop(self, model: Model, reason: StopReason) -> None:
-        """End the process of a model without running requests."""
+        """End the process of a model without running requests. Others start and load after it, because they need what
+        it has."""
         if reason != "unneeded":  # it goes back to where it was
             model.rest = _REST.get(reason, State.UNLOADED)
         model.state = State.STOPPING
         model.leaving = reason
         self.counters.stops[model.title, reason] += 1
-        self._effects.append(Stop(model.name, reason))
+        is_later = [isinstance(effect, Start | Refit | Proceed) for effect in self._effects]
+        self._effects.insert((*is_later, True).index(True), Stop(model.name, reason))
 
     def end(self, model: Model) -> None:
         """Note that the model has no process any more, and that its memory is free."""

@@ -60,6 +60,61 @@ def test_a_known_need_frees_slot_and_memory_with_one_victim():
     assert fleet["a"] == "loaded"
 
 
+def test_a_small_victim_stays_if_a_larger_one_leaves_for_a_younger_waiter():
+    """ "small" is the cheapest that frees enough for "old", but "young" needs "big" to go, which is enough for both."""
+    needs = {
+        "small": 2,
+        "big": 8,
+        "busy": {"host": 5},
+        "old": {"gpu": 2, "host": 5},
+        "young": 5,
+    }
+    fleet = Fleet(needs, capacity={"gpu": 10, "host": 5}, residence_seconds=0.0)
+    fleet.serve("small", 1)
+    fleet.wait(100.0)
+    fleet.serve("big", 2)
+    fleet.do("request", "busy", 3)
+    fleet.do("request", "old", 4)
+    fleet.do("request", "young", 5)
+    assert fleet.states()["old"] == fleet.states()["young"] == "waiting"
+    effects = fleet.do("done", "busy")
+    assert sorted(one for one in effects if one.startswith("stop")) == [
+        "stop big evicted",
+        "stop busy evicted",
+    ]
+    assert fleet.states() == {
+        "small": "loaded",
+        "big": "unloaded",
+        "busy": "unloaded",
+        "old": "loaded",
+        "young": "loaded",
+    }
+
+
+def test_a_drained_victim_that_can_stay_serves_again():
+    fleet = Fleet(
+        {"small": 2, "big": 8, "old": {"gpu": 2, "host": 5}, "busy": {"host": 5}, "young": 5},
+        capacity={"gpu": 10, "host": 5},
+        wait_seconds=30.0,
+    )
+    for ticket, name in enumerate(("small", "big", "big", "busy", "old")):
+        fleet.do("request", name, ticket)
+    fleet.wait(31.0)
+    assert (fleet["small"], fleet["busy"], fleet["big"]) == ("draining", "draining", "loaded")
+    fleet.do("done", "small")
+    fleet.do("request", "young", 5)
+    fleet.do("done", "big")
+    fleet.do("done", "big")
+    fleet.do("request", "small", 6)  # waits until "small" is loaded again
+    assert fleet["small"] == "draining"
+    effects = fleet.do("done", "busy")
+    assert "admit 6" in effects
+    assert sorted(one for one in effects if one.startswith("stop")) == [
+        "stop big evicted",
+        "stop busy evicted",
+    ]
+
+
 def test_what_the_operator_unloads_counts_until_the_waiter_is_late():
     fleet = Fleet({"a": 5, "b": 5, "c": 5}, capacity=10, wait_seconds=30.0, residence_seconds=0.0)
     fleet.do("request", "a", 1)

@@ -187,6 +187,20 @@ def test_a_model_that_is_downloaded_evicts_nobody_meanwhile():
     assert fleet.planned("a") == ["stop b evicted"]
 
 
+def test_a_model_that_was_downloaded_keeps_no_memory_from_one_that_has_the_only_place():
+    """ "b" started meanwhile and has the place; "a" is older. If "a" kept the memory, both would wait for ever."""
+    fleet = Fleet({"a": 6, "b": 6}, capacity=10, models_max=1, is_prompt=False)
+    fleet.do("request", "a", 1)
+    fleet.do("delayed", "a")
+    assert fleet.do("request", "b", 2) == ["start b"]
+    assert fleet.planned("a") == []
+    assert fleet.planned("b") == ["proceed b"]
+    fleet.loaded("b")
+    fleet.do("done", "b")
+    assert fleet.wait(5.0) == ["stop b evicted"]
+    assert fleet.do("stopped", "b") == ["proceed a"]
+
+
 def test_a_model_that_was_downloaded_learns_that_pinned_ones_have_all_places():
     fleet = Fleet({"a": 1, "b": 1}, models_max=1, pinned="b", is_prompt=False)
     fleet.do("request", "a", 1)

@@ -90,7 +90,10 @@ class Rules:
         older = [
             one
             for one in self.world.engines.values()
-            if one.since < engine.since and one.process == "planned"
+            if one.since < engine.since
+            and one.process == "planned"
+            # One that waits for a slot, too, holds nobody up who has a slot.
+            and (not one.is_delayed or self.free(SLOTS) > 0)
         ]
         for device, n in engine.plan.items():
             used = sum(one.held.get(device, 0) for one in self.world.engines.values())
