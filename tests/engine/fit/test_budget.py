@@ -171,6 +171,20 @@ def test_a_model_that_needs_more_than_its_share_gets_all_of_the_room(daemon):
     assert plan.settings.override_tensor
 
 
+def test_the_share_ends_where_the_smallest_context_does_not_fit_any_more(daemon):
+    """With 4,096 tokens the model takes 6.76 GiB. Half a percent less than that, and it has the whole device: a context
+    of 0 is then that of its file, 65,536 tokens, because no smaller one had to be chosen."""
+    fleet = daemon(16.0)
+    inside, outside = fleet.plan(layer=0.3, share=0.455), fleet.plan(layer=0.3, share=0.45)
+    assert inside.settings.n_ctx == 4608
+    assert inside.need(inside.usage)["GPU0"] <= 0.455 * 15 * GIB
+    smallest = fleet.plan("-c", "4096", layer=0.3)
+    assert smallest.need(smallest.usage)["GPU0"] > 0.45 * 15 * GIB
+    assert outside.settings == fleet.plan(layer=0.3, share=1.0).settings
+    assert (outside.settings.n_ctx, outside.settings.n_gpu_layers) == (0, -1)
+    assert outside.usage.devices["GPU0"].weights == int(17 * (0.3 * GIB + 65536 * 8192))
+
+
 def test_a_context_that_the_user_set_is_never_changed(daemon):
     plan = daemon(16.0).plan("-c", "65536", layer=0.3)
     assert plan.settings.n_ctx == 65536
