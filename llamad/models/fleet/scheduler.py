@@ -78,7 +78,8 @@ class Scheduler:
         """Admit the request at once if its model is loaded; else let it wait, until its deadline."""
         model = self._models.get(name)
         if model is None or model.is_removed:
-            self._table.refuse("", ticket, 404, f"there is no model '{name}'")
+            title = model.title if model is not None else name
+            self._table.refuse("", ticket, 404, f"there is no model '{title}'")
         elif model.state is State.LOADED:
             self._table.admit(model, ticket, now)
         elif now < model.retry_at and State.FAILED in (model.state, model.rest):

@@ -10,8 +10,11 @@ from functools import partial
 import pytest
 from support.live_daemon import Live, model_path, until
 from support.many_models.calls import CHAT, chat, entries, props, status, wait_status
+from support.many_models.day import metric
 from support.many_models.files import Files
 from support.many_models.streams import Background, Stream
+
+from llamad.models.fleet.model import State
 
 PRESET = """
 [*]
@@ -31,7 +34,7 @@ N = 60
 def live(files: Files, start: Callable[..., Live]) -> Live:
     """There is room for one model, and whoever waits is late at once, so that busy models make room."""
     files.write(PRESET.replace("{smol}", model_path()))
-    return start(files, "--models-max", "1", "--models-wait-seconds", "0")
+    return start(files, "--models-max", "1", "--models-wait-seconds", "0", "--metrics")
 
 
 def both(live: Live) -> tuple[Stream, Background]:
@@ -85,10 +88,17 @@ def test_a_reload_with_other_settings(live: Live, files: Files) -> None:
     files.write(before.replace("[slow]", "[slow]\ntop-k = 7").replace("parallel = 2", "parallel = 1"))
     assert "top-k = 7" in entries(live.client, "?reload=1")["slow"]["status"]["preset"]
     late = Background(partial(live.client.post, CHAT, chat("slow")))
-    time.sleep(0.2)
+    until(lambda: metric(live.client, "llamad:model_requests_waiting", model="slow") == 1)
+    # Two engines have the model's name: one finishes, the other waits for its place.
+    assert metric(live.client, "llamad:model_state", model="slow", state="draining") == 1
+    assert sum(metric(live.client, "llamad:model_state", model="slow", state=one) for one in State) == 2
     assert running[0].is_running
     check(*running)
     assert late.result().status == 200
+    assert metric(live.client, "llamad:model_unloads_total", model="slow", reason="reloaded") == 1
+    assert "slow (" not in live.client.get("/metrics").body.decode()
+    live.wait_line("unloading slow: its settings have changed")
+    assert not any("slow (" in line for line in live.lines)
     assert props(live.client, "slow").json["default_generation_settings"]["params"]["top_k"] == 7
 
 

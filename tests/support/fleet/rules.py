@@ -53,6 +53,12 @@ class Rules:
                 total += (engine.plan or {}).get(device, 0)
         return total
 
+    def _has_slot_in_sight(self, engine: Engine) -> bool:
+        """Return whether there is a slot for a model that has planned without one. Otherwise it must not keep memory
+        from a younger model that has a slot."""
+        older = [one for one in self.world.engines.values() if one.since <= engine.since]
+        return self.free(SLOTS) >= self.needs(SLOTS, older)
+
     # Effects.
 
     def before(self, effects) -> None:
@@ -92,8 +98,7 @@ class Rules:
             for one in self.world.engines.values()
             if one.since < engine.since
             and one.process == "planned"
-            # One that waits for a slot, too, holds nobody up who has a slot.
-            and (not one.is_delayed or self.free(SLOTS) > 0)
+            and (not one.is_delayed or self._has_slot_in_sight(one))
         ]
         for device, n in engine.plan.items():
             used = sum(one.held.get(device, 0) for one in self.world.engines.values())
