@@ -25,7 +25,7 @@ from llamad.api.native import (
 )
 from llamad.api.native import models as model_list
 from llamad.api.native import slots as slot_list
-from llamad.api.ollama import embed, generate
+from llamad.api.ollama import embed, generate, pull
 from llamad.api.ollama import models as ollama_models
 from llamad.api.openai import chat, completions, control, input_tokens, responses, transcriptions
 from llamad.api.request.errors import ApiError, shutting_down
@@ -61,6 +61,8 @@ class Api:
         if self.files is not None:
             page = Route("GET", "/", self.files.handle, public=True, body_max=SMALL_BODY)
             self.router.files = self.router.add(page)
+        else:
+            self._add("GET", "/", ollama_models.running, public=True, quiet=True)
         self._add_shared(models, service)
         self._add_state_endpoints(models)
         self._add_generating()
@@ -86,6 +88,10 @@ class Api:
             self._add("GET", f"/api/{name}", partial(call, models), public=True)
         self._add("GET", "/api/ps", partial(ollama_models.ps, models), quiet=True)
         self._add("POST", "/api/show", partial(ollama_models.show, models), small=True)
+        self._add("POST", "/api/pull", partial(pull.pull, models), small=True)
+        self._add("DELETE", "/api/delete", partial(pull.delete, models), small=True)
+        for name in ("copy", "create", "push"):
+            self._add("POST", f"/api/{name}", pull.refuse)
         self._add("GET", "/v1/stream", partial(streams.read_on, service))
         self._add("DELETE", "/v1/stream", partial(streams.stop, service), small=True)
         self._add("POST", "/v1/streams/lookup", partial(streams.look_up, service))

@@ -154,7 +154,7 @@ class Instance:
                 core.allow_copies(states[0], max(self._settings.fit_target) * MIB)
         elif self._settings.model_draft is not None:
             log.warning("nothing is drafted: this model does not generate text")
-        return messages.Ready(states, self.loaded.n_swa, spec_types, self._measured())
+        return messages.Ready(states, self.loaded.n_swa, spec_types, self._measured(), self.loaded.has_device)
 
     def _adopt(self, core: Core, states: list[bytes]) -> None:
         """Take over the prompts that the model's last engine has left, if they fit this one."""

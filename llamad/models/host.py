@@ -82,6 +82,7 @@ class Host(Connections):
         self.need: Mapping[str, int] = {}
         self.capacity: Mapping[str, int] = {}
         self.measured: Mapping[str, int] = {}
+        self.has_device = False  # a GPU holds nearly all of the model
         self.is_memory = False  # the load failed because there was not enough memory
         self.failed: Callable[[], None] | None = None  # called when the engine is not started again
         # Called when the engine cannot be started yet: files are downloaded first, or an RPC worker is awaited.
@@ -387,7 +388,7 @@ class Host(Connections):
         if isinstance(ready, LoadFailed):
             raise LoadError(ready.reason)
         assert isinstance(ready, Ready)
-        self.measured = ready.measured
+        self.measured, self.has_device = ready.measured, ready.has_device
         await numpy
         await self.connect_all(process.descriptors, control, message, ready)
         await self.show_engine()

@@ -67,8 +67,11 @@ def test_a_folder_replaces_the_page(tmp_path):
 
 def test_no_page(tmp_path, caplog):
     with Faked(Fake(), "--no-ui", "--path", str(tmp_path), "--api-prefix", "/llm") as server:
-        for path in ("/llm", "/llm/", "/llm/completion.js"):
+        for path in ("/llm", "/llm/completion.js", "/llm/index.html"):
             assert server.client.get(path).error["type"] == "not_found_error"
+        # Clients of Ollama look for these words.
+        assert server.client.get("/llm/").body == b"Ollama is running"
+        assert server.client.request("HEAD", "/llm/").status == 200
         assert server.client.get("/llm/health").status == 200
         assert server.client.get("/llm/props").json["ui"] is False
     assert "--path has no effect: --no-ui turns all files off" in caplog.text

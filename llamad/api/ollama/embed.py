@@ -62,7 +62,7 @@ def _handle(served: ServedModel, exchange: Exchange, *, is_older: bool) -> None:
     if keep_alive.asks_to_unload(exchange):
         body = _BODY.decode(exchange.request.body)
         keep_alive.unload(served)
-        _send_none(served, exchange, body, is_older)
+        _send_none(served, exchange, body, LeftOut(), is_older)
         return
     waking.serve(served, exchange, partial(_begin, is_older))
 
@@ -80,27 +80,39 @@ def _start(served: ServedModel, exchange: Exchange, is_older: bool, body: EmbedR
         )
     if body.dimensions > embedder.info.n_out:
         raise bad(f'"dimensions" must be at most {embedder.info.n_out}, the size of this model\'s vectors')
-    keep_alive.keep(served, body.keep_alive)
+    left_out = LeftOut()
+    keep_alive.keep(served, body.keep_alive, left_out)
     given = body.prompt if is_older else body.input
     if not given:
-        _send_none(served, exchange, body, is_older)
+        _send_none(served, exchange, body, left_out, is_older)
         return
     name = "prompt" if is_older else "input"
     if isinstance(given, list) and not all(isinstance(one, str) for one in given):
         raise bad(f'"{name}" must be a string or an array of strings')
     inputs = shapes.split(given, name, served.settings.inputs_max, embedder.info)
-    served.service.spawn(exchange, _respond(served, exchange, body, inputs, name))
+    for option, value in body.options.items():
+        if value is not None:  # they are for generated text, or sizes of a load
+            left_out.add(option, "options")
+    served.service.spawn(exchange, _respond(served, exchange, body, inputs, name, left_out))
 
 
-def _send_none(served: ServedModel, exchange: Exchange, body: EmbedRequest, is_older: bool) -> None:
+def _send_none(
+    served: ServedModel, exchange: Exchange, body: EmbedRequest, left_out: LeftOut, is_older: bool
+) -> None:
     """Respond to a request without texts, which only loads or unloads the model."""
     name = body.model or served.name
     none: dict[str, Any] = {"embedding": []} if is_older else {"model": name, "embeddings": []}
-    exchange.send(Response(200, _encode(none)))
+    headers = left_out.headers(exchange.request.request_id)
+    exchange.send(Response(200, _encode(none), headers=headers))
 
 
 async def _respond(
-    served: ServedModel, exchange: Exchange, body: EmbedRequest, inputs: list[Any], name: str
+    served: ServedModel,
+    exchange: Exchange,
+    body: EmbedRequest,
+    inputs: list[Any],
+    name: str,
+    left_out: LeftOut,
 ) -> None:
     t_start = exchange.request.t_start
     model, embedder = served.embedder()
@@ -132,10 +144,6 @@ async def _respond(
             "load_duration": before_ns,
             "prompt_eval_count": vector_job.usage(texts)["prompt_tokens"],
         }
-    left_out = LeftOut()
-    for option, value in body.options.items():
-        if value is not None:  # they are for generated text, or sizes of a load
-            left_out.add(option, "options")
     headers = left_out.headers(exchange.request.request_id)
     exchange.send(Response(200, _encode(shown), headers=headers))
 

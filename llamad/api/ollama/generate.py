@@ -23,6 +23,7 @@ from llamad.api.openai.request import settle
 from llamad.api.request import fim_prompt
 from llamad.api.request.body import Body
 from llamad.api.request.errors import ApiError, bad
+from llamad.api.request.ignored_fields import LeftOut
 from llamad.api.request.media import sent_prompts
 from llamad.api.request.prompt import Built, Prompt, Prompts
 from llamad.api.service import waking
@@ -38,7 +39,8 @@ def chat(served: ServedModel, exchange: Exchange) -> None:
     if keep_alive.asks_to_unload(exchange):
         body = _CHAT.decode(exchange.request.body)
         keep_alive.unload(served)
-        no_text(Lines(exchange, body.model or served.name, None), "unload", exchange, streams=body.stream)
+        lines = Lines(exchange, body.model or served.name, None)
+        no_text(lines, "unload", exchange, LeftOut(), streams=body.stream)
         return
     waking.serve(served, exchange, _begin_chat)
 
@@ -64,10 +66,10 @@ def _start_chat(
 ) -> None:
     model, engine = served.ready()
     body, request = read
-    keep_alive.keep(served, body.keep_alive)
+    keep_alive.keep(served, body.keep_alive, request.left_out)
     name = body.model or served.name
     if not body.messages:
-        no_text(Lines(exchange, name, None), "load", exchange, streams=body.stream)
+        no_text(Lines(exchange, name, None), "load", exchange, request.left_out, streams=body.stream)
         return
 
     def submit(chat: Chat) -> None:
@@ -92,7 +94,8 @@ def generate(served: ServedModel, exchange: Exchange) -> None:
     if keep_alive.asks_to_unload(exchange):
         body = _GENERATE.decode(exchange.request.body)
         keep_alive.unload(served)
-        no_text(TextLines(exchange, body.model or served.name, None), "unload", exchange, streams=body.stream)
+        lines = TextLines(exchange, body.model or served.name, None)
+        no_text(lines, "unload", exchange, LeftOut(), streams=body.stream)
         return
     waking.serve(served, exchange, _begin_generate)
 
@@ -116,10 +119,10 @@ def _start_generate(
 ) -> None:
     model, engine = served.ready()
     body, request = read
-    keep_alive.keep(served, body.keep_alive)
+    keep_alive.keep(served, body.keep_alive, request.left_out)
     name = body.model or served.name
     if not (body.prompt or body.images or body.suffix):
-        no_text(TextLines(exchange, name, None), "load", exchange, streams=body.stream)
+        no_text(TextLines(exchange, name, None), "load", exchange, request.left_out, streams=body.stream)
         return
     if body.raw or body.suffix:
         _complete(served, exchange, body, request)

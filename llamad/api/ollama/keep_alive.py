@@ -1,7 +1,7 @@
 """`keep_alive`: how long a model stays loaded after a request, and requests that only load or unload it.
 
-Runs on the event loop. A model that is not kept sleeps; the next request wakes it. Raises a 400 for a time that cannot
-be read.
+Runs on the event loop. Clients share the model: a request can only let it sleep later than the server is set to, and a
+server with one model keeps it loaded. Raises a 400 for a time that cannot be read.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from msgspec import Meta, Struct
 
 from llamad.api.request.body import Body
 from llamad.api.request.errors import bad
+from llamad.api.request.ignored_fields import LeftOut
+from llamad.api.service.idle_sleep import idle_limit
 from llamad.api.service.served_model import ServedModel
 from llamad.http.exchange import Exchange
-from llamad.models.host_state import State
 
+NAME = "keep_alive"
 KeepAlive = Annotated[
     int | float | str | None, Meta(description='a number of seconds, or a duration such as "5m"')
 ]
@@ -68,18 +70,31 @@ def asks_to_unload(exchange: Exchange) -> bool:
     return not (bare.prompt or bare.messages or bare.input) and seconds(bare.keep_alive) == 0
 
 
-def keep(served: ServedModel, value: float | str | None) -> None:
-    """Keep the model loaded for this time after its last request, or as long as the server is set to. Raises a 400."""
+def keep(served: ServedModel, value: float | str | None, left_out: LeftOut) -> None:
+    """Keep the model loaded for at least this time after its last request. A shorter time than that of the server is
+    left out. Raises a 400."""
     time = seconds(value)
+    if time is None:
+        return
     if served.gate is not None:
         served.gate.keep(time)
     else:
-        served.usage.keep_seconds = time
+        served.usage.keep_seconds = max(served.usage.keep_seconds, time)
+    limit = limit_of(served)
+    if time < (math.inf if limit < 0 else limit):
+        left_out.add(NAME)
+
+
+def limit_of(served: ServedModel) -> float:
+    """Return after how many seconds without use the model sleeps; negative: never."""
+    return served.gate.idle_limit if served.gate is not None else idle_limit(served)
 
 
 def unload(served: ServedModel) -> None:
-    """Unload the model once its running requests have ended."""
-    if served.gate is not None:
-        served.gate.unload()
-    elif served.host.state is State.READY:
-        served.usage.keep_seconds = 0.0
+    """Unload the model once its running requests have ended, as POST /models/unload does. Raises ApiError if the server
+    has no other model."""
+    if served.gate is None:
+        raise bad(
+            '"keep_alive": 0 without a prompt unloads a model, but this server has only one, which all clients share'
+        )
+    served.gate.unload()

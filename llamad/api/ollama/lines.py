@@ -17,12 +17,13 @@ from llamad.api.generate.job import CompletionPart, Job
 from llamad.api.openai import objects
 from llamad.api.openai.chat_request import Chat
 from llamad.api.request.errors import ApiError
+from llamad.api.request.ignored_fields import LeftOut
 from llamad.api.service.error_dialects import ollama_body, ollama_response
 from llamad.base.clock import clock_us
 from llamad.chat.parsing import Delta, OutputParser, PlainParser
 from llamad.client.text_event import TextEvent
 from llamad.http.exchange import Exchange
-from llamad.http.request import Response
+from llamad.http.request import JSON, Response
 from llamad.protocol.row_ids import without_rows
 
 NDJSON = "application/x-ndjson"
@@ -234,7 +235,9 @@ class TextLines(Lines):
         return {"context": [*memoryview(prompt).cast("i"), *self._output(part).tokens]}
 
 
-def no_text(lines: Lines, reason: str, exchange: Exchange, *, streams: bool) -> None:
+def no_text(lines: Lines, reason: str, exchange: Exchange, left_out: LeftOut, *, streams: bool) -> None:
     """Respond to a request that only loads or unloads a model."""
     data = bytes(_encode(lines._object({"content": ""}, done=True) | {"done_reason": reason}))
-    exchange.send(Response(200, data + b"\n", NDJSON) if streams else Response(200, data))
+    headers = left_out.headers(exchange.request.request_id)
+    content_type = NDJSON if streams else JSON
+    exchange.send(Response(200, data + b"\n" if streams else data, content_type, headers))

@@ -1,4 +1,5 @@
-"""GET /api/tags, /api/ps and /api/version, POST /api/show: the models of this server, in Ollama's format.
+"""GET /api/tags, /api/ps and /api/version, POST /api/show: the models of this server, in Ollama's format. GET / of a
+server without a page.
 
 Runs on the event loop. A model that is not loaded is described by the head of its file; nothing is loaded for it.
 """
@@ -15,20 +16,22 @@ import msgspec
 from msgspec import Struct
 
 from llamad.api.native.models import short_count
+from llamad.api.ollama.keep_alive import limit_of
 from llamad.api.ollama.lines import stamp
 from llamad.api.ollama.request import LATEST, bare_name
 from llamad.api.request.body import Body
 from llamad.api.request.errors import ApiError, bad
-from llamad.api.service.idle_sleep import idle_limit
 from llamad.api.service.many_models import ManyModels
 from llamad.api.service.model_table import ModelTable
 from llamad.api.service.served_model import ServedModel
 from llamad.http.exchange import Exchange
 from llamad.http.request import Request, Response
+from llamad.models.host import Host
 from llamad.models.host_state import State
 
 # The version of Ollama whose API this is. Clients compare it with the one that has what they need.
 VERSION = "0.13.0"
+_MACHINE = "host"  # where an engine counts what is on no GPU
 _FOREVER = "9999-12-31T23:59:59Z"
 
 _encode = msgspec.json.Encoder().encode
@@ -138,6 +141,11 @@ def _every(models: ModelTable, request: Request) -> Iterator[Described]:
             )
 
 
+def running(exchange: Exchange) -> None:
+    """GET / of a server without a page: what clients of Ollama look for there."""
+    exchange.send(Response(200, b"Ollama is running", "text/plain; charset=utf-8"))
+
+
 def version(models: ModelTable, exchange: Exchange) -> None:
     """GET /api/version."""
     exchange.send(Response(200, _encode({"version": VERSION, "build_info": models.service.build_info})))
@@ -155,8 +163,8 @@ def ps(models: ModelTable, exchange: Exchange) -> None:
     listed = [
         {
             **one.entry(),
+            **_sizes(one, one.served.host),
             "expires_at": _expiry(one.served),
-            "size_vram": one.size if one.served.settings.n_gpu_layers != 0 else 0,
             "context_length": one.served.described().n_ctx_slot,
         }
         for one in _every(models, exchange.request)
@@ -165,9 +173,17 @@ def ps(models: ModelTable, exchange: Exchange) -> None:
     exchange.send(Response(200, _encode({"models": listed})))
 
 
+def _sizes(one: Described, host: Host) -> dict[str, int]:
+    """Return the bytes of a loaded model, and those on GPUs: what its engine has measured, or else its weights."""
+    if host.measured:
+        size = sum(host.measured.values())
+        return {"size": size, "size_vram": size - host.measured.get(_MACHINE, 0)}
+    return {"size": one.size, "size_vram": one.size if host.has_device else 0}
+
+
 def _expiry(served: ServedModel) -> str:
     """Return when the model sleeps if nobody uses it until then."""
-    limit = served.gate.idle_limit if served.gate is not None else idle_limit(served)
+    limit = limit_of(served)
     if limit < 0 or limit == math.inf:
         return _FOREVER
     idle = 0.0 if served.usage.n_active else time.monotonic() - served.usage.last_used

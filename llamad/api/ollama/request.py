@@ -16,6 +16,7 @@ from llamad.api.openai.request import TOP_LOGPROBS_MAX, ChatRequest
 from llamad.api.request.errors import ApiError, bad
 from llamad.api.request.ignored_fields import Hosted, LeftOut
 from llamad.api.request.parse import Defaults
+from llamad.models.catalogue.catalogue import HUBS
 
 LATEST = ":latest"
 _LEVELS = ("low", "medium", "high", "max")
@@ -66,7 +67,10 @@ class OllamaGenerateRequest(GeneratingRequest, kw_only=True):
 
 
 def bare_name(name: str) -> str:
-    """Return the name of a model without the tag that Ollama adds to a name without one."""
+    """Return the name of a model without the tag that Ollama adds to a name without one, and without the host that its
+    clients write before the name of a repository."""
+    for host in HUBS:
+        name = name.removeprefix(host)
     return name.removesuffix(LATEST)
 
 

@@ -72,8 +72,8 @@ class Gate:
             raise share_full("--models-queue-max")
         return Ticket(self, future, Place(self._waiting, client))
 
-    def keep(self, seconds: float | None) -> None:
-        """Let the engine sleep after so many idle seconds, or as it is set."""
+    def keep(self, seconds: float) -> None:
+        """Let the engine sleep no sooner than after so many idle seconds."""
         self._fleet.keep(self.engine_id, seconds)
 
     @property

@@ -29,7 +29,7 @@ async def sleep_when_idle(served: ServedModel) -> None:
             "the model sleeps, because nobody has used it for %d s; the next request loads it again",
             idle_limit(served),
         )
-        served.usage.keep_seconds = None
+        served.usage.keep_seconds = 0.0
         await served.host.unload(State.SLEEPING)
 
 
@@ -43,9 +43,7 @@ def seconds_left(served: ServedModel) -> float:
 
 
 def idle_limit(served: ServedModel) -> float:
-    """Return after how many idle seconds the model sleeps: as a client has asked, or as the server is set. Negative:
-    never."""
-    asked = served.usage.keep_seconds
-    if asked is not None:
-        return asked
-    return served.settings.sleep_idle_seconds or -1.0
+    """Return after how many idle seconds the model sleeps; negative: never. A client can make it longer, not shorter,
+    because the next client would wait for the load."""
+    limit = served.settings.sleep_idle_seconds
+    return limit if limit < 0 else max(limit, served.usage.keep_seconds)

@@ -13,12 +13,12 @@ from llamad.http.exchange import Exchange
 
 class Usage:
     """The uses of one model. `last_used` is the time when the last one ended, or of the last touch(). `keep_seconds` is
-    how long the model stays loaded without use, if a client has said so; it is None again when the model sleeps."""
+    the longest time without use for which a client wanted to keep the model loaded, since it was loaded."""
 
     __slots__ = ("keep_seconds", "last_used", "n_active")
 
     def __init__(self) -> None:
-        self.keep_seconds: float | None = None
+        self.keep_seconds = 0.0
         self.n_active = 0
         self.last_used = time.monotonic()
 

@@ -26,6 +26,8 @@ from llamad.models.catalogue.errors import CatalogueError
 
 PRESET_BYTES_MAX = 4 << 20
 
+HUBS = ("hf.co/", "huggingface.co/")
+
 
 class Catalogue(msgspec.Struct, frozen=True):
     """Entries by id, in order. `default_model` is the id for requests that name no model, or None."""
@@ -36,8 +38,11 @@ class Catalogue(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...]
 
     def find(self, name: str) -> Entry | None:
-        """Return the entry with this id, else the one with this alias, else None."""
-        return self.entries.get(name) or self.entries.get(self.aliases.get(name, ""))
+        """Return the entry with this id, else the one with this alias, else None. The hub's host may stand before it,
+        as clients of Ollama write names."""
+        bare = next((name.removeprefix(host) for host in HUBS if name.startswith(host)), name)
+        found = (self.entries.get(one) or self.entries.get(self.aliases.get(one, "")) for one in (name, bare))
+        return next((entry for entry in found if entry is not None), None)
 
 
 class Difference(msgspec.Struct, frozen=True):

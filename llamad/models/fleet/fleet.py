@@ -119,9 +119,9 @@ class Fleet:
         self.scheduler.add(id, is_pinned=is_pinned, sleep_seconds=sleep_seconds)
         self._apply(self.scheduler.tick(_now()))
 
-    def keep(self, id: str, seconds: float | None) -> None:
-        """Let an engine sleep after so many idle seconds until it stops; None: as it is set."""
-        self._apply(self.scheduler.keep(id, seconds, _now()))
+    def keep(self, id: str, seconds: float) -> None:
+        """Let an engine sleep no sooner than after so many idle seconds, until it stops."""
+        self.scheduler.keep(id, seconds)
 
     def idle_limit(self, id: str) -> float:
         """Return after how many idle seconds an engine sleeps; negative: never."""

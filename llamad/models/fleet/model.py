@@ -41,9 +41,7 @@ class Model(msgspec.Struct, eq=False):
     is_pinned: bool = False
     sleep_seconds: float = -1.0
     reload_seconds: float = 5.0
-    keep_seconds: float | None = (
-        None  # replaces sleep_seconds until the model stops, because a client has said so
-    )
+    keep_seconds: float = 0.0  # the longest time for which a client wanted to keep it, until it stops
 
     state: State = State.UNLOADED
     rest: State = State.UNLOADED  # its state once its process has ended

@@ -57,12 +57,13 @@ class Scheduler:
     def idle_limit(self, name: str) -> float:
         """Return after how many idle seconds a model sleeps; negative: never."""
         model = self._models[name]
-        return model.sleep_seconds if model.keep_seconds is None else model.keep_seconds
+        limit = model.sleep_seconds
+        return limit if limit < 0.0 else max(limit, model.keep_seconds)
 
-    def keep(self, name: str, seconds: float | None, now: float) -> list[Effect]:
-        """Let a model sleep after so many idle seconds until it stops; None: as it is set."""
-        self._models[name].keep_seconds = seconds
-        return self.tick(now)
+    def keep(self, name: str, seconds: float) -> None:
+        """Let a model sleep no sooner than after so many idle seconds, until it stops."""
+        model = self._models[name]
+        model.keep_seconds = max(model.keep_seconds, seconds)
 
     def remove(self, name: str, now: float, reason: StopReason = "removed") -> list[Effect]:
         """Let running requests finish, then stop the model and forget it. Requests that wait for it are refused."""

@@ -143,7 +143,7 @@ class Table:
         """Note that the model has no process any more, and that its memory is free."""
         self.ledger.release(model.name)
         model.leaving = None
-        model.keep_seconds = None
+        model.keep_seconds = 0.0
         model.is_crashed = model.is_delayed = False
         model.state = model.rest
         if model.is_removed:

@@ -1,4 +1,4 @@
-"""What tells of a request, beside llama-server's own: timings, progress, counters, biases, prefills and slot files. Both
+"""What tells of a request, beside llama-server's: timings, progress, counters, biases, prefills and slot files. Both
 programs run over one model; skipped where `make peer` was not run."""
 
 from __future__ import annotations

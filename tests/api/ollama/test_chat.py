@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, Literal
 
 import pytest
@@ -192,9 +193,14 @@ def test_errors_of_the_client(server: Faked, official: Any) -> None:
         with pytest.raises(ollama.ResponseError, match="exceeds the available context") as caught:
             list(official.chat("m", long, stream=stream))
         assert caught.value.status_code == 400
-    with pytest.raises(ollama.ResponseError) as caught:
-        official.pull("m")
-    assert (caught.value.status_code, caught.value.error) == (404, "File Not Found")
+    for ask in (official.pull, official.delete):
+        with pytest.raises(ollama.ResponseError, match="This server has one model") as caught:
+            ask("m")
+        assert caught.value.status_code == 501
+    for ask in (official.push, partial(official.create, from_="x"), partial(official.copy, "n")):
+        with pytest.raises(ollama.ResponseError, match="not copied, created or pushed") as caught:
+            ask("m")
+        assert caught.value.status_code == 501
 
 
 def test_keys() -> None:

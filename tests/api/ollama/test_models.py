@@ -41,6 +41,13 @@ def test_lists(faked: Faked) -> None:
     assert len(listed.digest) == 64
     assert (listed.size, listed.details.format, listed.details.parameter_size) == (4000, "gguf", "1K")
     assert loaded.context_length == faked.served.described().n_ctx_slot
+    assert (loaded.size, loaded.size_vram) == (4000, 0)
+    faked.served.host.has_device = True
+    assert official.ps().models[0].size_vram == 4000
+    faked.served.host.measured = {"CUDA0": 6000, "host": 500}
+    (loaded,) = official.ps().models
+    assert (loaded.size, loaded.size_vram) == (6500, 6000)
+    faked.served.host.has_device, faked.served.host.measured = False, {}
     assert loaded.expires_at.year == 9999
     version = faked.client.get("/api/version").json["version"]
     assert tuple(map(int, version.split("."))) >= (0, 6, 4)
@@ -90,33 +97,52 @@ def test_what_is_no_duration(value: str) -> None:
         seconds(value)
 
 
-def test_keep_alive(tiny: str) -> None:
-    """A model that is not kept sleeps until the next request, also one of another dialect."""
-    with Live("-np", "1", "-c", "512", "--no-warmup", "--embedding", "-a", "smol", model=tiny) as live:
+def test_no_client_lets_the_model_of_others_sleep(faked: Faked) -> None:
+    """Without --sleep-idle-seconds the model stays, and a request that wants less is told so."""
+    body = {"model": "smol", "prompt": "x", "stream": False, "options": FEW}
+    for value in (0, "0s", "5m"):
+        reply = faked.client.post("/api/generate", body | {"keep_alive": value})
+        assert reply.headers["x-llamad-ignored"] == "keep_alive"
+        loads = faked.client.post("/api/chat", {"model": "smol", "keep_alive": "1s"})
+        assert loads.headers["x-llamad-ignored"] == "keep_alive"
+    for value in (-1, "-1m", None):
+        reply = faked.client.post("/api/generate", body | {"keep_alive": value})
+        assert "x-llamad-ignored" not in reply.headers
+    official = client_of(faked.client)
+    for ask in (official.generate, official.chat):
+        with pytest.raises(ollama.ResponseError, match="this server has only one") as caught:
+            ask("smol", keep_alive=0)
+        assert caught.value.status_code == 400
+    assert official.ps().models[0].expires_at.year == 9999
+
+
+def test_keep_alive_lets_a_model_sleep_later(tiny: str) -> None:
+    """The longest wish counts until the model sleeps, whatever later requests say."""
+    flags = ("-np", "1", "-c", "512", "--no-warmup", "--embedding", "-a", "smol")
+    with Live(*flags, "--sleep-idle-seconds", "1", model=tiny) as live:
         official = client_of(live.client)
 
         def sleeps() -> bool:
             return bool(live.client.get("/props").json["is_sleeping"])
 
-        unloaded = official.generate("smol", keep_alive=0)
-        assert (unloaded.done_reason, unloaded.done) == ("unload", True)
+        official.generate("smol", "x", options=FEW, keep_alive="3s")
+        official.chat("smol", [{"role": "user", "content": "x"}], options=FEW)
+        t_asked = time.monotonic()
+        official.embed("smol", "x", keep_alive=0)
         until(sleeps)
+        assert time.monotonic() - t_asked >= 3
         assert official.ps().models == []
         assert official.list().models[0].model == "smol:latest"
-        assert live.client.post("/v1/completions", {"prompt": "x", "max_tokens": 1}).status == 200
-        time.sleep(2)
-        assert not sleeps()  # it was for that one time
-        official.generate("smol", "x", options=FEW, keep_alive="1h")
-        left = official.ps().models[0].expires_at - datetime.now(UTC)
-        assert 3500 < left.total_seconds() <= 3601
-        official.chat("smol", [{"role": "user", "content": "x"}], options=FEW)
-        assert official.ps().models[0].expires_at.year == 9999
-        official.embed("smol", "x", keep_alive="100ms")
-        until(sleeps)
+        assert official.chat("smol").done_reason == "load"
+        until(sleeps)  # the wish was for that one load
+        for value in ("1h", 0, None):
+            official.generate("smol", "x", options=FEW, keep_alive=value)
+            left = official.ps().models[0].expires_at - datetime.now(UTC)
+            assert 3300 < left.total_seconds() <= 3601
         assert official.chat("smol", keep_alive=-1).done_reason == "load"
+        assert official.ps().models[0].expires_at.year == 9999
+        time.sleep(2.5)
         assert not sleeps()
-        assert official.embed("smol", "", keep_alive=0).embeddings == []
-        until(sleeps)
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ alias = gpt
 [org/other:Q4]
 model = {model}
 ctx-size = 256
+sleep-idle-seconds = 600
 """
 HI = [{"role": "user", "content": "Hi"}]
 FEW = {"num_predict": 2}
@@ -54,7 +56,7 @@ def test_models_are_listed_and_shown_without_a_load(official: Any) -> None:
 
 
 def test_requests_load_and_unload_models(official: Any) -> None:
-    for name in ("chat", "chat:latest", "gpt", "gpt:latest"):
+    for name in ("chat", "chat:latest", "gpt", "gpt:latest", "hf.co/chat"):
         assert official.chat(name, HI, options=FEW).model == name
     assert loaded(official) == ["chat:latest"]
     assert "tools" in official.show("chat").capabilities
@@ -63,9 +65,13 @@ def test_requests_load_and_unload_models(official: Any) -> None:
     assert loaded(official) == ["chat:latest", "org/other:Q4"]
     expiry = {one.model: one.expires_at.year for one in official.ps().models}
     assert expiry["chat:latest"] == 9999 > expiry["org/other:Q4"]
+    official.generate("org/other:Q4", "x", options=FEW, keep_alive=0)
+    assert all(one.size > 0 == one.size_vram for one in official.ps().models)
+    (other,) = [one for one in official.ps().models if one.model == "org/other:Q4"]
+    assert (other.expires_at - datetime.now(UTC)).total_seconds() > 3000
     assert official.chat("chat", keep_alive=0).done_reason == "unload"
     until(lambda: loaded(official) == ["org/other:Q4"])
-    official.generate("org/other:Q4", "x", options=FEW, keep_alive=0)
+    assert official.generate("org/other:Q4", keep_alive=0).done_reason == "unload"
     until(lambda: loaded(official) == [])
     assert official.generate("chat").done_reason == "load"
     assert loaded(official) == ["chat:latest"]
