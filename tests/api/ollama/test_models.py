@@ -105,8 +105,8 @@ def test_no_client_lets_the_model_of_others_sleep(faked: Faked) -> None:
         assert reply.headers["x-llamad-ignored"] == "keep_alive"
         loads = faked.client.post("/api/chat", {"model": "smol", "keep_alive": "1s"})
         assert loads.headers["x-llamad-ignored"] == "keep_alive"
-    for value in (-1, "-1m", None):
-        reply = faked.client.post("/api/generate", body | {"keep_alive": value})
+    for longer in (-1, "-1m", None):
+        reply = faked.client.post("/api/generate", body | {"keep_alive": longer})
         assert "x-llamad-ignored" not in reply.headers
     official = client_of(faked.client)
     for ask in (official.generate, official.chat):
@@ -135,7 +135,7 @@ def test_keep_alive_lets_a_model_sleep_later(tiny: str) -> None:
         assert official.list().models[0].model == "smol:latest"
         assert official.chat("smol").done_reason == "load"
         until(sleeps)  # the wish was for that one load
-        for value in ("1h", 0, None):
+        for value in ("1h", "0s", "2s"):
             official.generate("smol", "x", options=FEW, keep_alive=value)
             left = official.ps().models[0].expires_at - datetime.now(UTC)
             assert 3300 < left.total_seconds() <= 3601
