@@ -6,6 +6,7 @@ to standard error. Shows no prompt and no key.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
 import time
@@ -13,6 +14,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from llamad.models.cache_disk import turn_files
 from llamad.models.cache_disk.folder import Folder
 from llamad.models.cache_disk.index import Index, Stored, stored
 from llamad.models.cache_disk.row_file import EntryBroken, RowFile
@@ -170,14 +172,15 @@ def _remove(folder: Folder, names: list[str], flags: list[str]) -> int:
         if names:
             raise Refused(f"name entries or --all, not both\n{USAGE}", 2)
         n_removed = len(_entries(folder))
-        chosen = folder.names()
+        chosen = [*folder.names(), *turn_files.names(folder)]
         folder.sweep()
     else:
         if not names:
             raise Refused(
                 f"no entry is named; `llamad cache list` shows them, --all removes them\n{USAGE}", 2
             )
-        chosen = _chosen(folder, [_stem(name) for name in names])
+        chosen, prompts = _chosen(folder, [_stem(name) for name in names])
+        chosen += _answers_in(folder, prompts)
         n_removed = len(names)
     for name in chosen:
         folder.remove(name)
@@ -185,19 +188,43 @@ def _remove(folder: Folder, names: list[str], flags: list[str]) -> int:
     return 0
 
 
-def _chosen(folder: Folder, names: list[str]) -> list[str]:
-    """Return the files of these prompts, the last ones first, so that none is left without those that it needs."""
+def _chosen(folder: Folder, names: list[str]) -> tuple[list[str], list[bytes]]:
+    """Return the files of these prompts, the last ones first, so that none is left without those that it needs, and
+    their tokens."""
     index, broken = _read(folder)
     lasts = {_stem(one.name): one for one in index.lasts()}
     files = {_stem(name): name for name in broken}
     chosen: list[str] = []
+    prompts: list[bytes] = []
     for name in names:
         stem = _one([*lasts, *files], name)
         if stem in files:
             chosen.append(files[stem])
         else:
+            prompts.append(_tokens(index, lasts[stem]))
             chosen += [one.name for one in _own_files(index, lasts[stem])]
-    return chosen
+    return chosen, prompts
+
+
+def _tokens(index: Index, last: Stored) -> bytes:
+    """Return the tokens of a prompt, as far as its blocks are there."""
+    blocks: list[bytes] = []
+    block: Stored | None = last
+    while block is not None:
+        blocks.append(block.about.tokens)
+        block = index.before(block)
+    return b"".join(reversed(blocks))
+
+
+def _answers_in(folder: Folder, prompts: list[bytes]) -> list[str]:
+    """Return the files of the answers that these prompts contain."""
+    names = []
+    for name in turn_files.names(folder) if prompts else ():
+        with contextlib.suppress(FileNotFoundError, EntryBroken), folder.opened() as fd:
+            tokens = turn_files.read(fd, name)[0].tokens
+            if any(tokens in prompt for prompt in prompts):
+                names.append(name)
+    return names
 
 
 def _own_files(index: Index, last: Stored) -> list[Stored]:
@@ -222,13 +249,22 @@ def _one(stored: list[str], name: str) -> str:
     return matches[0]
 
 
+def _read_all(folder: int, name: str) -> None:
+    """Read a file and compare its checksums. Raises OSError, EntryBroken."""
+    if name.endswith(turn_files.ENDING):
+        turn_files.read(folder, name)
+        return
+    with RowFile(folder, name) as file:
+        file.verify()
+
+
 def _verify(folder: Folder, names: list[str], flags: list[str]) -> int:
     _none(names, flags)
     n_good = n_broken = 0
-    for name in sorted(folder.names()):
+    for name in [*sorted(folder.names()), *sorted(turn_files.names(folder))]:
         try:
-            with folder.opened() as fd, RowFile(fd, name) as file:
-                file.verify()
+            with folder.opened() as fd:
+                _read_all(fd, name)
             n_good += 1
         except FileNotFoundError:
             continue

@@ -36,23 +36,28 @@ class FairCache(Generic[V]):
         value: V = own.entries[name][0]  # type: ignore[assignment]
         return value
 
-    def put(self, owner: Hashable, name: Hashable, value: V, n_bytes: int) -> None:
-        """Store the value, and drop other entries until the cache fits its limit."""
+    def put(self, owner: Hashable, name: Hashable, value: V, n_bytes: int) -> list[V]:
+        """Store the value, and drop other entries until the cache fits its limit. Return what was dropped."""
         own = self._owners.setdefault(owner, _Owner())
         if name in own.entries:
-            self._remove(owner, name)
+            self.remove(owner, name)
             own = self._owners.setdefault(owner, _Owner())
         own.entries[name] = (value, n_bytes)
         own.n_bytes += n_bytes
         self.n_bytes += n_bytes
+        dropped: list[V] = []
         while self.n_bytes > self._bytes_max:
             largest = max(self._owners, key=lambda one: self._owners[one].n_bytes)
-            self._remove(largest, next(iter(self._owners[largest].entries)))
+            dropped.append(self.remove(largest, next(iter(self._owners[largest].entries))))
+        return dropped
 
-    def _remove(self, owner: Hashable, name: Hashable) -> None:
+    def remove(self, owner: Hashable, name: Hashable) -> V:
+        """Remove an entry, which must be there, and return its value."""
         own = self._owners[owner]
-        _, n_bytes = own.entries.pop(name)
+        value: V
+        value, n_bytes = own.entries.pop(name)  # type: ignore[assignment]
         own.n_bytes -= n_bytes
         self.n_bytes -= n_bytes
         if not own.entries:
             del self._owners[owner]
+        return value

@@ -19,6 +19,7 @@ from llamad.flags.settings import ModelSettings
 from llamad.models.cache_disk.disk_cache import DiskCache, Wanted
 from llamad.models.cache_disk.reader import Target
 from llamad.models.cache_disk.source import Source
+from llamad.models.disk_turns import DiskTurns
 from llamad.protocol.blobs import Arena
 from llamad.protocol.cache_memory import CacheMemory
 from llamad.protocol.messages import ACTION_INSERT, RESULT_DONE
@@ -65,6 +66,7 @@ class DiskPrompts:
             self._key_of,
             n_slots=model.settings.n_parallel,
         )
+        self.turns = DiskTurns(cache, self.source)
         self._inserting: dict[str, asyncio.Future[bool]] = {}  # entries that are being read, by their names
         cache.writer.add(self.source)
 

@@ -126,7 +126,6 @@ class ServedModel:
         self.constraint = constraints.from_flags(settings)
         self.grammars = Grammars()
         self.breakers = Breakers()
-        self.turns = ModelTurns()
         self.known = KnownPrompts()
         self.chat: ChatHost  # prepare() sets this and the next two
         self.defaults: Defaults
@@ -151,6 +150,7 @@ class ServedModel:
         self._eog_tokens: list[int] | None = None
         if service.disk is not None:
             host.keep_on_disk(service.disk, service.build_info)
+        self.turns = ModelTurns(host.disk.turns if host.disk is not None else None)
         host.users.append(self)
         host.on_state.append(self._on_state)
 

@@ -1,13 +1,14 @@
 """The turns that the server has generated, for each key, and which messages of a chat they are.
 
 Any thread: long chats are read by workers. What is kept is bounded in bytes; the key that has most of them makes room.
+A store may keep the turns longer than the memory.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Hashable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -76,10 +77,19 @@ class Recalled(msgspec.Struct, frozen=True):
     digest: bytes
 
 
+class Store(Protocol):
+    """Keeps turns under names: the digest of the conversation before a turn, and the ids of its calls. It must not
+    wait."""
+
+    def find(self, key: str, name: bytes | str) -> tuple[Turn, ...]: ...
+    def keep(self, key: str, names: Sequence[bytes | str], turn: Turn) -> None: ...
+
+
 class TurnMemory:
     """The turns of all keys. No key gets a turn of another one; clients without keys are one."""
 
-    def __init__(self, bytes_max: int = BYTES_MAX) -> None:
+    def __init__(self, bytes_max: int = BYTES_MAX, store: Store | None = None) -> None:
+        self._store = store
         self._lock = threading.Lock()
         self._bytes_max = bytes_max
         self._turns: FairCache[tuple[Turn, ...]] = FairCache(bytes_max)
@@ -91,15 +101,25 @@ class TurnMemory:
 
     def keep(self, key: str, digest: bytes, turn: Turn) -> None:
         """Remember a turn that followed the conversation with this digest."""
-        with self._lock:
-            same = (turn, *(self._turns.find(key, digest) or ()))[:SAME_MAX]
-            self._turns.put(key, digest, same, sum(one.n_bytes for one in same))
-            for id in turn.ids:
-                self._turns.put(key, id, (turn,), _TURN_BYTES)
+        same = (turn, *self._find(key, digest))[:SAME_MAX]
+        self._put(key, digest, same, sum(one.n_bytes for one in same))
+        for id in turn.ids:
+            self._put(key, id, (turn,), _TURN_BYTES)
+        if self._store is not None:
+            self._store.keep(key, (digest, *turn.ids), turn)
 
-    def _find(self, key: str, name: Hashable) -> tuple[Turn, ...]:
+    def _put(self, key: str, name: Hashable, turns: tuple[Turn, ...], n_bytes: int) -> None:
         with self._lock:
-            return self._turns.find(key, name) or ()
+            self._turns.put(key, name, turns, n_bytes)
+
+    def _find(self, key: str, name: bytes | str) -> tuple[Turn, ...]:
+        with self._lock:
+            turns = self._turns.find(key, name) or ()
+        if not turns and self._store is not None:
+            turns = self._store.find(key, name)
+            if turns:
+                self._put(key, name, turns, sum(one.n_bytes for one in turns))
+        return turns
 
     def recall(self, key: str, messages: Sequence[dict[str, Any]]) -> Recalled:
         """Return the chat with the server's own turns in place of those that mean the same. The messages stay

@@ -16,6 +16,7 @@ from llamad.models.cache_disk.index import Found, Index
 from llamad.models.cache_disk.prefixes import TOKEN_BYTES, Chain, Group
 from llamad.models.cache_disk.reader import Fetched, Reader, Target
 from llamad.models.cache_disk.source import Source
+from llamad.models.cache_disk.turn_files import TurnFiles
 from llamad.models.cache_disk.writer import TOKENS_MIN, Counts, Writer
 
 log = logging.getLogger("llamad.cache")
@@ -46,7 +47,8 @@ class DiskCache:
         # Apart from each other: what is on a full disk can still be read.
         self.write_faults = Faults(f"--cache-disk {path} cannot be written")
         self.read_faults = Faults(f"--cache-disk {path} cannot be read")
-        self.writer = Writer(self.folder, self.index, self.write_faults, self.counts, bytes_max)
+        self.turns = TurnFiles(self.folder, bytes_max)
+        self.writer = Writer(self.folder, self.index, self.turns, self.write_faults, self.counts, bytes_max)
         self.reader = Reader(self.folder, self.index, self.read_faults, self.counts, self.writer)
 
     @property

@@ -26,6 +26,7 @@ from llamad.models.cache_disk.prefixes import Chain, Group
 from llamad.models.cache_disk.row_file import Description, EntryBroken, RowFile, file_bytes, parts
 from llamad.models.cache_disk.source import Memory, Source
 from llamad.models.cache_disk.state_rows import COPY_BYTES, Row, cut, rows_of, tokens_in
+from llamad.models.cache_disk.turn_files import TurnFiles
 from llamad.protocol.cache_memory import EntryInfo, checksum
 from llamad.ses1.ses1 import Layout, StateError
 
@@ -66,9 +67,12 @@ class Seen(msgspec.Struct):
 class Writer:
     """`bytes_max` is the limit on all files; 0: none."""
 
-    def __init__(self, folder: Folder, index: Index, faults: Faults, counts: Counts, bytes_max: int) -> None:
+    def __init__(
+        self, folder: Folder, index: Index, turns: TurnFiles, faults: Faults, counts: Counts, bytes_max: int
+    ) -> None:
         self._folder = folder
         self._index = index
+        self._turns = turns
         self._faults = faults
         self._counts = counts
         self._bytes_max = bytes_max
@@ -138,6 +142,7 @@ class Writer:
                 if is_leaving:
                     self._sources = [one for one in self._sources if one is not source]
                     del self._seen[source]
+            self._save_turns()
         except (OSError, MemoryError) as error:
             self._faults.failed(error)
             return
@@ -157,6 +162,8 @@ class Writer:
         with self._folder.opened() as folder:
             for name in names - self._index.names() - self._ignored:
                 self._load(folder, name)
+            for name, reason in self._turns.refresh(folder):
+                self.drop(name, reason)
         self._remove_orphans()
         self._make_room(0)
         if not self._t_refresh:
@@ -204,18 +211,23 @@ class Writer:
         except OSError:
             self._ignored.add(name)
 
+    @property
+    def _rows_max(self) -> int:
+        """Return the limit on the files of prompts."""
+        return self._bytes_max - self._turns.n_bytes
+
     def _make_room(self, n_bytes: int, worth: float = float("inf"), kept: Sequence[str] = ()) -> bool:
         """Remove files until n_bytes more fit. Return False if what needs them is worth less."""
         if not self._bytes_max:
             return True
-        n_more = self._index.n_bytes + n_bytes - self._bytes_max
-        if n_bytes > self._bytes_max:
+        n_more = self._index.n_bytes + n_bytes - self._rows_max
+        if n_bytes > self._rows_max:
             return False
         if n_more <= 0:
             return True
         now, removed = time.time(), None
-        for n in (n_more + self._bytes_max // SPARE_PART, n_more):
-            removed = self._index.to_remove(n, now, bytes_max=self._bytes_max, worth=worth, kept=kept)
+        for n in (n_more + self._rows_max // SPARE_PART, n_more):
+            removed = self._index.to_remove(n, now, bytes_max=self._rows_max, worth=worth, kept=kept)
             if removed is not None:
                 break
         for one in removed or ():
@@ -226,6 +238,13 @@ class Writer:
     def _remove(self, one: Stored) -> None:
         self._folder.remove(one.name)
         self._index.remove(one.name)
+
+    # The answers.
+
+    def _save_turns(self) -> None:
+        if self._turns.is_behind:
+            self._make_room(0)
+            self._counts.n_bytes_written += self._turns.write()
 
     # The cache memories.
 
@@ -307,7 +326,7 @@ class Writer:
         there."""
         new = stored(about, file_bytes(about), time.time())
         superseded = [] if new.is_end else self._index.superseded(about)
-        if self._bytes_max and self._index.n_bytes + new.n_bytes > self._bytes_max:
+        if self._bytes_max and self._index.n_bytes + new.n_bytes > self._rows_max:
             while superseded:  # before the write, because the limit holds at all times
                 self._remove(superseded.pop())
         if not self._make_room(new.n_bytes, _worth(new, n_end), names):
