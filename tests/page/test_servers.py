@@ -255,3 +255,34 @@ def test_a_browser_that_keeps_nothing_says_so(open_page, scripted):
     browser.click(".new-chat")
     browser.click(".conversations a")
     browser.wait_for("document.querySelectorAll('.message').length === 2")  # as long as the page lives
+
+
+def test_live_shows_what_was_computed_again(open_page, tiny):
+    def ask(rules, **options):
+        messages = [{"role": "system", "content": rules}, {"role": "user", "content": "Hello?"}]
+        body = {"messages": messages, "max_tokens": 2, **options}
+        answer = server.client.post("/v1/chat/completions", body)
+        assert answer.status == 200, answer.body
+
+    rules = " ".join(f"Rule {i}: be brief." for i in range(40))
+    with Live("-np", "1", "-c", "2048", "--metrics", "--slots", model=tiny) as server:
+        ask(rules)
+        page = open_page(server.client, path="live")
+        browser = page.browser
+        browser.find(".slots tbody tr")
+        assert browser.find_all(".misses") == []
+        assert browser.texts(".tile:not([hidden]) h3")[-1] == "Computed again"
+        ask(rules.replace("Rule 3:", "<b>Law</b> 3:"))
+        row = browser.wait(lambda: browser.texts(".misses tbody :is(th, td)"), "no row")
+        assert row[0] == "0"
+        assert int(row[1].replace(",", "")) >= 64
+        assert row[2].startswith("system, token ")
+        assert row[3] == "the prompt changed"
+        assert row[4].lstrip().startswith("Rule 3:")
+        assert row[5].lstrip().startswith("<b>Law</b> 3:")
+        ask(rules, cache_prompt=False)
+        browser.wait_for(
+            "document.querySelector('.misses td:nth-child(4)').textContent.includes('did not use')"
+        )
+        ask(rules)
+        browser.wait_for("!document.querySelector('.misses')")

@@ -25,6 +25,7 @@ class EndedPart(Protocol):
 
     job: Any
     index: int
+    slot: int
     n_prompt: int
     tokens_prompt: bytes
     drawn: array[int]
@@ -73,6 +74,7 @@ def note(part: EndedPart) -> None:
     prompt = Known(part.tokens_prompt, adapters)
     repeated = served.known.repeated(key, prompt, done.n_cached, uses_cache=uses_cache)
     served.known.keep(key, Known(part.tokens_prompt + part.drawn.tobytes(), adapters))
+    served.known.misses.pop(part.slot, None)
     if repeated is None:
         return
     was, now = (
@@ -88,6 +90,7 @@ def note(part: EndedPart) -> None:
         "was": was,
         "is": now,
     }
+    served.known.misses[part.slot] = (key, part.miss)
     served.metrics.count_miss(repeated.reason, repeated.n)
     log.info(
         "request %s: %d known tokens were computed again, from token %d on (%s): %s",

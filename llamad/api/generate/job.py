@@ -65,6 +65,7 @@ class CompletionPart(TextPart):
         "n_prompt",
         "pieces",
         "seed",
+        "slot",
         "state",
         "t_admitted_us",
         "task_id",
@@ -78,6 +79,7 @@ class CompletionPart(TextPart):
         self.tokens_prompt = tokens_prompt
         self.n_prompt = len(tokens_prompt) // 4
         self.task_id = 0
+        self.slot = -1
         self.n_cached = 0
         self.t_admitted_us = 0
         self.has_calls = False  # whether the dialect found tool calls in its text
@@ -101,6 +103,7 @@ class CompletionPart(TextPart):
     # Called by the engine's client.
 
     def on_admitted(self, slot: int, n_cached: int, t_us: int) -> None:
+        self.slot = slot
         self.n_cached = n_cached
         self.t_admitted_us = t_us
         self.job.set_admitted()

@@ -121,6 +121,14 @@ def slot_json(
     }
 
 
+def _last_miss(served: ServedModel, request: Request, index: int) -> dict[str, Any]:
+    """Return the `cache_miss` of the last request in a slot, if it had one; other keys do not see its texts."""
+    key, miss = served.known.misses.get(index, ("", {}))
+    if key != request.key_name:
+        miss = {name: value for name, value in miss.items() if name not in ("was", "is")}
+    return {"cache_miss": miss} if miss else {}
+
+
 def _engine(served: ServedModel) -> EngineClient:
     """Return the client of the model's engine, which may be asleep. Raises ApiError if the model was never loaded, or
     generates no text."""
@@ -146,6 +154,7 @@ def _slots(served: ServedModel, request: Request) -> Iterator[msgspec.Raw]:
             owner = served.owner(part.job.exchange.request)
         is_own = owner in (0, served.owner(request))
         slot = slot_json(served, index, generation, part, counts, ended, shows_text=is_own)
+        slot |= _last_miss(served, request, index)
         yield msgspec.Raw(msgspec.json.encode(slot))
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable
+from typing import Any
 
 import msgspec
 
@@ -42,6 +43,8 @@ class KnownPrompts:
         self._bytes_max = bytes_max
         self._keys: dict[str, deque[Sequence]] = {}  # the newest one is the last
         self._n_bytes: dict[str, int] = {}
+        # The cache miss of the last request in each slot, and its key; without those that had none.
+        self.misses: dict[int, tuple[str, dict[str, Any]]] = {}
 
     def keep(self, key: str, sequence: Sequence) -> None:
         """Remember a sequence. It takes the place of the one that it continues."""

@@ -198,6 +198,7 @@ class ServedModel:
 
     def engine_ended(self) -> None:
         self.grammars.forget()
+        self.known.misses.clear()
 
     def apply(self, changes: dict[str, Any]) -> None:
         """Change limits for later requests."""

@@ -64,3 +64,49 @@ def test_reasons(server: Live) -> None:
     metrics = server.client.get("/metrics").body.decode()
     assert 'llamad:cache_misses_total{reason="changed"} 2' in metrics
     assert 'llamad:cache_misses_total{reason="adapters"} 0' in metrics
+
+
+def test_slots_show_the_texts_to_the_key_of_the_request_alone(tiny: str) -> None:
+    with Live("-np", "1", "-c", "4096", "--slots", "--api-key", "first,second", model=tiny) as live:
+
+        def request(method: str, path: str, body: Any = None, key: str = "first") -> Any:
+            answer = live.client.request(method, path, body, headers={"Authorization": f"Bearer {key}"})
+            assert answer.status == 200, answer.body
+            return answer.json
+
+        def chat(rules: str) -> dict[str, Any]:
+            messages = [{"role": "user", "content": rules}]
+            timings: dict[str, Any] = request(
+                "POST", "/v1/chat/completions", {"messages": messages, "max_tokens": 2}
+            )["timings"]
+            return timings
+
+        chat(RULES)
+        assert "cache_miss" not in request("GET", "/slots")[0]
+        miss = chat(RULES.replace("Rule 2:", "Law 2:"))["cache_miss"]
+        assert request("GET", "/slots")[0]["cache_miss"] == miss
+        numbers = {name: value for name, value in miss.items() if name not in ("was", "is")}
+        assert request("GET", "/slots", key="second")[0]["cache_miss"] == numbers
+        chat(RULES.replace("Rule 2:", "Law 2:"))
+        assert "cache_miss" not in request("GET", "/slots")[0]
+
+
+def test_fewer_than_64_tokens_are_no_miss_and_64_are(tiny: str) -> None:
+    """The threshold counts tokens that the key knows; those that are new do not count."""
+    with Live("-np", "1", "-c", "4096", "--cache-ram", "0", model=tiny) as live:
+
+        def ask(prompt: list[int]) -> dict[str, Any]:
+            answer = live.client.post("/completion", {"prompt": prompt, "n_predict": 1})
+            assert answer.status == 200, answer.body
+            timings: dict[str, Any] = answer.json["timings"]
+            return timings
+
+        known, other = list(range(100, 300)), list(range(300, 500))
+        for n, is_miss in ((64, False), (65, True)):  # the last token of a prompt is always computed
+            ask(known)
+            ask(other)  # it takes the slot
+            miss = ask(known[:n]).get("cache_miss")
+            assert (miss is not None) == is_miss, n
+            if miss is not None:
+                assert (miss["n"], miss["at"], miss["part"], miss["reason"]) == (64, 0, "prompt", "evicted")
+            ask(other)

@@ -184,11 +184,13 @@ test("metrics and rates", () => {
   const now = readMetrics(
     "llamacpp:tokens_predicted_total 30\nllamacpp:prompt_tokens_total 25\nllamacpp:prompt_tokens_cached_total 75\n" +
       'x{a="1"} 2\nx{a="2"} 3\n' +
+      'llamad:cache_missed_tokens_total{reason="changed"} 70\n' +
+      'llamad:cache_missed_tokens_total{reason="evicted"} 30\n' +
       "llamacpp:spec_decode_num_draft_tokens_total 8\nllamacpp:spec_decode_num_accepted_tokens_total 2\n",
   );
   assert.equal(now.get("x"), 5);
   const rates = ratesOf(before, now, 2);
-  assert.deepEqual([rates.generated, rates.reused, rates.accepted], [10, 0.75, 0.25]);
+  assert.deepEqual([rates.generated, rates.reused, rates.accepted, rates.again], [10, 0.75, 0.25, 50]);
   assert.equal(ratesOf(null, now, 0).generated, 0);
   assert.equal(ratesOf(now, before, 1).generated, 0); // the server was started again
   const series = new Series();

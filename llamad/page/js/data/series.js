@@ -37,6 +37,7 @@ export function ratesOf(before, now, seconds) {
     waiting: value("llamacpp:requests_deferred"),
     cache: value("llamacpp:kv_cache_usage_ratio"),
     reused: computed + cached > 0 ? cached / (computed + cached) : 0,
+    again: perSecond("llamad:cache_missed_tokens_total"),
     accepted: drafted > 0 ? value("llamacpp:spec_decode_num_accepted_tokens_total") / drafted : 0,
   };
 }

@@ -8,6 +8,7 @@ import { ApiError, getJson, getText, health } from "../server/api.js";
 import { chosenModel, models, props, router } from "../server/server.js";
 import { readMetrics } from "../server/prometheus.js";
 import { Chart } from "./chart.js";
+import { missTable } from "./miss_table.js";
 import { slotTable } from "./slot_table.js";
 
 const EVERY_MS = 1000;
@@ -16,9 +17,12 @@ const DRAFTS = "Drafted tokens"; // shown if the server drafts
 export class LiveView {
   constructor() {
     this.series = Object.fromEntries(
-      ["generated", "prompt", "busy", "waiting", "cache", "reused", "accepted"].map((name) => [name, new Series()]),
+      ["generated", "prompt", "busy", "waiting", "cache", "reused", "again", "accepted"].map((name) => [
+        name,
+        new Series(),
+      ]),
     );
-    const { generated, prompt, busy, waiting, cache, reused, accepted } = this.series;
+    const { generated, prompt, busy, waiting, cache, reused, again, accepted } = this.series;
     const slots = () => props.value?.total_slots ?? 1;
     this.charts = [
       new Chart("Generation", generated, (value) => `${decimal(value)} tokens/s`),
@@ -37,6 +41,7 @@ export class LiveView {
         (value) => `${percent(value)} of prompts`,
         () => 1,
       ),
+      new Chart("Computed again", again, (value) => `${decimal(value)} tokens/s`),
       new Chart(
         DRAFTS,
         accepted,
@@ -95,7 +100,7 @@ export class LiveView {
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
       const answer = await health(this.model);
-      this.take({ generated: 0, prompt: 0, busy: answer?.body.slots_processing ?? 0, waiting: 0, cache: 0, reused: 0 });
+      this.take({ generated: 0, prompt: 0, busy: answer?.body.slots_processing ?? 0, waiting: 0, cache: 0, reused: 0, again: 0 });
       this.showOnly(["Busy slots"]);
       return noteOf(error, "Speed, queue and cache", "--metrics");
     }
@@ -125,7 +130,8 @@ export class LiveView {
     }
     const query = this.model ? `?model=${encodeURIComponent(this.model)}&autoload=false` : "";
     try {
-      fill(this.slots, slotTable(await getJson(`slots${query}`, { quiet })));
+      const slots = await getJson(`slots${query}`, { quiet });
+      fill(this.slots, slotTable(slots), missTable(slots));
       return "";
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
