@@ -10,9 +10,13 @@ from array import array
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+import msgspec
+
+from llamad.api.request.media import MARKER
 from llamad.api.service.known_prompts import TOKENS_MIN
 from llamad.api.service.known_prompts import Sequence as Known
 from llamad.client.events import Done
+from llamad.protocol.row_ids import without_rows
 
 log = logging.getLogger("llamad.api")
 
@@ -35,20 +39,29 @@ class EndedPart(Protocol):
     def ended(self) -> Done: ...
 
 
-Outline = Sequence[
-    tuple[int, str]
-]  # where the parts of a rendered chat begin, in characters, and their names
+class Outline(msgspec.Struct, frozen=True):
+    """Where the parts of a rendered chat begin, in characters, and their names; and where the markers of its files end.
+    `spans` are the tokens of the files, known once they are encoded."""
+
+    parts: Sequence[tuple[int, str]] = ()
+    ends: Sequence[int] = ()
+    spans: Sequence[tuple[int, int]] = ()
 
 
-def outline(prompt: str, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]]) -> Outline:
+def outline(
+    prompt: str,
+    messages: Sequence[dict[str, Any]],
+    tools: Sequence[dict[str, Any]],
+    ends: Sequence[int] = (),
+) -> Outline:
     """Return the parts of a rendered chat: "system", "tools", and "message N", in their order. Parts that the template
-    has changed are left out."""
+    has changed are left out. `ends` says where the markers of its files end."""
     marks, end = [], 0
     for i, message in enumerate(messages):
         content = message.get("content")
         parts = content if isinstance(content, list) else [{"text": content}]
-        texts = [str(one["text"]) for one in parts if isinstance(one.get("text"), str)]
-        text = texts[0].strip() if texts else ""
+        texts = [str(one["text"]).strip() for one in parts if isinstance(one.get("text"), str)]
+        text = next(filter(None, texts), "")
         at = prompt.find(text, end) if text else -1
         if at < 0:
             continue
@@ -59,15 +72,14 @@ def outline(prompt: str, messages: Sequence[dict[str, Any]], tools: Sequence[dic
         name = tools[0].get("function", {}).get("name")
         at = prompt.find(f'"{name}"') if name else -1
         marks += [(at, "tools")] if at >= 0 else []
-    return sorted(marks)
+    return Outline(sorted(marks), ends)
 
 
 def note(part: EndedPart) -> None:
     """Set the cache miss of a part that has ended, if it has one, count and log it; and remember its tokens."""
     job, done = part.job, part.ended
     served, key = job.served, job.key
-    has_rows = job.ready is not None and job.ready.rows and any(job.ready.rows)
-    if part.n_prompt < TOKENS_MIN or part.index % job.generation.n or has_rows:
+    if part.n_prompt < TOKENS_MIN or part.index % job.generation.n:
         return
     adapters = tuple(job.adapter_uses)
     uses_cache = job.generation.cache_prompt and job.on_prompt is None
@@ -103,8 +115,10 @@ def note(part: EndedPart) -> None:
 
 
 def _text(part: EndedPart, tokens: bytes) -> str:
-    text: str = part.job.model.vocab.detokenize(tokens, True).decode("utf-8", "replace")
-    return text[:TEXT_MAX]
+    """Return the text of tokens that may have rows of images and sound, and begin with one."""
+    begins_with_file = bool(tokens) and tokens[3] >= 0x80
+    text: str = part.job.model.vocab.detokenize(without_rows(tokens), True).decode("utf-8", "replace")
+    return ((MARKER if begins_with_file else "") + text)[:TEXT_MAX]
 
 
 def _place(part: EndedPart, at: int) -> str:
@@ -112,10 +126,17 @@ def _place(part: EndedPart, at: int) -> str:
     job = part.job
     if job.ready is not None and at < job.ready.system.n_tokens:
         return "system"
-    if not job.outline:
+    outline: Outline = job.outline
+    if not outline.parts:
         return "prompt"
-    first = job.ready.system.n_tokens if job.ready is not None else 0
-    before = job.model.vocab.detokenize(part.tokens_prompt[4 * first : 4 * at], True)
-    offset = len(before.decode("utf-8", "replace"))
-    parts: Outline = job.outline
-    return next((name for start, name in reversed(parts) if start <= offset), parts[0][1])
+    n_before, offset = job.ready.system.n_tokens if job.ready is not None else 0, 0
+    for (begin, end), mark in zip(outline.spans, outline.ends, strict=False):
+        if begin <= at:
+            n_before, offset = end, mark
+    if n_before <= at:
+        text = job.model.vocab.detokenize(part.tokens_prompt[4 * n_before : 4 * at], True)
+        offset += len(text.decode("utf-8", "replace"))
+    else:
+        offset -= 1  # within the file
+    names = (name for start, name in reversed(outline.parts) if start <= offset)
+    return next(names, outline.parts[0][1])

@@ -182,7 +182,7 @@ class Job:
         self.finish = ""  # why it ended, for the log, if it failed
         self.adapter_ids: Sequence[int] = ()
         self.adapter_uses: Sequence[tuple[int, float]] = ()
-        self.outline: cache_miss.Outline = ()  # where the messages of a chat stand in its prompt
+        self.outline = cache_miss.Outline()  # where the messages of a chat stand in its prompt
         self.generation: GenerationRequest = generation
         self.constraint = constraint
         self.model: Model = model

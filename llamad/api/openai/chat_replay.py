@@ -82,15 +82,18 @@ def placed(
     begun: tuple[Delta, ...],
     reading: Reading,
     parser_of: ParserOf,
+    stable: Callable[[str], str],
 ) -> ChatReplay:
-    """Return the replay of a chat that is rendered; `begun` is what the prompt has of the next turn."""
+    """Return the replay of a chat that is rendered; `begun` is what the prompt has of the next turn. `stable` returns a
+    text in which the markers of files are the same for every request."""
+    thought = host.format.calls.thought_tags[0]
     texts: dict[Any, str] = {one.kind: one.text for one in begun}
     return ChatReplay(
         turns,
         key,
         recalled.digest,
-        marked(prompt, host.generation_prompt(prompt)),
+        marked(stable(prompt), host.generation_prompt(prompt)),
         Said((texts.get("content", ""),), texts.get("reasoning", "")),
         reading,
-        spliced(prompt, recalled.turns, turns.closings, parser_of, host.format.calls.thought_tags[0]),
+        spliced(prompt, recalled.turns, turns.closings, parser_of, thought, stable),
     )

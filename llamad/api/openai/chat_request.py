@@ -1,4 +1,4 @@
-"""Reads a chat request (messages, tools and their choice, reasoning) and renders its prompt.
+"""Reads a chat request (tools and their choice, reasoning, messages by chat_messages.py) and renders its prompt.
 
 Runs on the event loop if the request is small and its template fast, else in a worker, with the template's own limits.
 Raises every 400 about these fields. Grammars of forced calls are compiled in api/request/constraints.py.
@@ -18,6 +18,7 @@ from llamad.api.generate.cache_miss import Outline, outline
 from llamad.api.generate.job import Job
 from llamad.api.generate.prepare import PreparedPrompts, prepare
 from llamad.api.generate.thinking_budget import Budget, Watched, with_budget
+from llamad.api.openai.chat_messages import current_messages
 from llamad.api.openai.chat_replay import ChatReplay, placed
 from llamad.api.openai.reasoning import Thinking, has_budget, thinking
 from llamad.api.openai.request import ChatRequest, settle
@@ -25,7 +26,7 @@ from llamad.api.openai.tool_choice import ToolChoice, read_tools
 from llamad.api.request import constraints as grammars
 from llamad.api.request.errors import ApiError, bad
 from llamad.api.request.generation import PLAIN, Parsing
-from llamad.api.request.media import FILE_PARTS, Markers, part_file
+from llamad.api.request.media import Markers, MediaPrompt, TokenPart
 from llamad.api.request.prompt import Built, Prompt
 from llamad.api.service.admission import Place
 from llamad.api.service.served_model import CHAT_INLINE_MAX, ServedModel
@@ -80,8 +81,15 @@ class Chat(msgspec.Struct):
     def sent(self) -> Prompt | Built:
         """Return the prompt with its files."""
         if self.media is not None:
-            return self.media.prompt(self.prompt)
+            return self.media_prompt(self.media)
         return (self.replay.sent if self.replay is not None else None) or self.prompt
+
+    def media_prompt(self, media: Markers) -> MediaPrompt:
+        """Return the prompt of a chat that has files."""
+        if self.replay is None:
+            return media.prompt(self.prompt)
+        pieces = self.replay.pieces
+        return media.prompt(*(one if isinstance(one, bytes) else TokenPart(one.tokens) for one in pieces))
 
     @property
     def n_probs(self) -> int:
@@ -186,6 +194,8 @@ def start(chat: Chat, job: Job, before: Sequence[int] = ()) -> None:
         with_budget(served, exchange, budget, lambda: job.submit(ready))
 
     sent, chat.media = chat.sent, None  # its files may be large, and the chat lives as long as its job
+    if isinstance(sent, MediaPrompt):
+        job.outline = msgspec.structs.replace(chat.outline, spans=sent.spans)
     if before:
         sent = [*before, chat.prompt]
     if chat.replay is not None:
@@ -253,7 +263,7 @@ def parse_chat(
     NotQuick."""
     _check_supported(request)
     media = media or Markers()
-    messages = _messages(request.messages, media if served.media is not None else None)
+    messages = current_messages(request.messages, media if served.media is not None else None)
     tools = read_tools(request)
     host = _host(served, tools)
     parallel = tools.is_parallel(request.parallel_tool_calls, host)
@@ -299,12 +309,10 @@ def parse_chat(
         is_begun=goes_on == "content",
         echo=host.echo(messages[-1], goes_on) if request.echo else (),
         replay=None,
-        outline=outline(prompt, messages, tools.shown),
+        outline=outline(prompt, messages, tools.shown, media.ends(prompt)),
     )
     if recalled is not None:
-        begun = host.echo(messages[-1], goes_on)
-        parser_of = partial(_parser, host, tools.shown, parses=parses)
-        chat.replay = placed(served.turns, key, host, recalled, prompt, begun, chat.reading, parser_of)
+        chat.replay = _placed(served, key, chat, recalled, host.echo(messages[-1], goes_on), media)
     return chat
 
 
@@ -327,11 +335,19 @@ def _recalled(
 ) -> tuple[Recalled | None, list[dict[str, Any]]]:
     """Return the turns that the server has generated, and the messages with these turns. A message that the answer
     continues is none of them."""
-    if not served.settings.replay or media.files:
+    if not served.settings.replay:
         return None, messages
     own = messages[:-1] if goes_on else messages
-    recalled = served.turns.memory.recall(key, own)
+    recalled = served.turns.memory.recall(key, own, media.stable)
     return recalled, [*recalled.messages, *messages[len(own) :]]
+
+
+def _placed(
+    served: ServedModel, key: str, chat: Chat, recalled: Recalled, begun: tuple[Delta, ...], media: Markers
+) -> ChatReplay:
+    parser_of = partial(_parser, chat.host, chat.tools, parses=chat.parses)
+    args = served.turns, key, chat.host, recalled, chat.prompt, begun, chat.reading, parser_of
+    return placed(*args, media.stable)
 
 
 def _calls(
@@ -414,82 +430,3 @@ def _ending(request: ChatRequest, messages: list[dict[str, Any]]) -> tuple[bool,
     if goes_on and messages[-1].get("tool_calls"):
         raise bad('"continue_final_message": the final message has tool calls and cannot be continued')
     return begins or bool(goes_on), goes_on
-
-
-def _messages(messages: list[Any], media: Markers | None) -> list[dict[str, Any]]:
-    """Return the messages in their current form: the older `function_call` and role `function` become calls and
-    results. Files become markers; without `media` the model reads text only."""
-    if not messages:
-        raise bad('"messages" must be a non-empty array')
-    converted = [_message(message, i, media) for i, message in enumerate(messages)]
-    for i, message in enumerate(converted):
-        if message.get("function_call") is not None and not message.get("tool_calls"):
-            call = {"id": f"call_{i}", "type": "function", "function": message.pop("function_call")}
-            message["tool_calls"] = [_call(call, i)]
-        if message["role"] == "function":
-            message["role"] = "tool"
-            calls = converted[i - 1].get("tool_calls") if i else None
-            if calls:
-                message.setdefault("tool_call_id", calls[0].get("id"))
-    return converted
-
-
-def _message(given: Any, i: int, media: Markers | None) -> dict[str, Any]:
-    if not isinstance(given, dict) or not isinstance(given.get("role"), str) or not given["role"]:
-        raise bad(f'"messages[{i}]" must be an object with a "role"')
-    message: dict[str, Any] = dict(given)
-    content = message.get("content")
-    if isinstance(content, list):
-        message["content"] = [_part(part, i, media) for part in content]
-    elif content is None:
-        if message["role"] in ("user", "system", "developer"):
-            if "content" not in message:
-                raise bad(f'"messages[{i}]" has no "content"')
-            message["content"] = ""
-    elif isinstance(content, str):
-        if media is not None:
-            message["content"] = media.in_text(content, f"messages[{i}].content")
-    else:
-        raise bad(f'"messages[{i}].content" must be a string, an array of parts or null')
-    for name in ("name", "tool_call_id", "reasoning_content"):
-        value = message.get(name)
-        if value is not None and not isinstance(value, str):
-            raise bad(f'"messages[{i}].{name}" must be a string')
-    calls = message.get("tool_calls")
-    if calls is not None and not isinstance(calls, list):
-        raise bad(f'"messages[{i}].tool_calls" must be an array')
-    if calls:
-        message["tool_calls"] = [_call(call, i) for call in calls]
-    return message
-
-
-def _call(call: Any, i: int) -> dict[str, Any]:
-    function = call.get("function") if isinstance(call, dict) else None
-    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-        raise bad(f'"messages[{i}].tool_calls" must be objects with a "function" that has a "name"')
-    if not isinstance(function.get("arguments"), str | dict | None):
-        raise bad(f'"messages[{i}].tool_calls": "arguments" must be a string')
-    if not isinstance(call.get("id"), str | None):
-        raise bad(f'"messages[{i}].tool_calls": "id" must be a string')
-    return {
-        **call,
-        "type": "function",
-        "function": {**function, "arguments": function.get("arguments") or ""},
-    }
-
-
-def _part(part: Any, i: int, media: Markers | None) -> dict[str, Any]:
-    """Return a part of a message as text. Text parts have several names, but templates know one. Files become
-    markers."""
-    kind = part.get("type") if isinstance(part, dict) else None
-    if kind in FILE_PARTS:
-        if media is None:
-            raise ApiError(501, f'"messages[{i}]" has a part of type "{kind}"; this model reads text only')
-        marker = media.add(part_file(part, kind, f"messages[{i}]"))
-        return {"type": "text", "text": marker, "is_media": True}
-    if kind not in ("text", "input_text", "output_text", "refusal"):
-        raise bad(f'"messages[{i}]" has a part of unknown "type"')
-    text = part.get("refusal" if kind == "refusal" else "text")
-    if not isinstance(text, str):
-        raise bad(f'"messages[{i}]" has a part without text')
-    return {"type": "text", "text": text if media is None else media.in_text(text, f"messages[{i}].content")}

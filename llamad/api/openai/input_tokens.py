@@ -54,7 +54,7 @@ def count(served: ServedModel, exchange: Exchange, request: ChatRequest, n_bytes
         model, system = served.described_text(), served.key_states.system(exchange.request.key_name)
         if chat.media is not None:
             counted = served.enter_preparing(exchange)
-            served.service.spawn(exchange, with_files(chat.media.prompt(chat.prompt)), counted)
+            served.service.spawn(exchange, with_files(chat.media_prompt(chat.media)), counted)
             return
         work = partial(_counted, model, system.tokens, chat.sent, more)
         if len(chat.prompt) <= prompts.TEXT_INLINE_MAX:

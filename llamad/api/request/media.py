@@ -9,6 +9,7 @@ import re
 import secrets
 from array import array
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -42,15 +43,21 @@ class MediaPart(msgspec.Struct, frozen=True):
     is_sound: bool = False
 
 
+class TokenPart(msgspec.Struct, frozen=True):
+    """A part of a prompt whose tokens are known, as int32."""
+
+    tokens: bytes
+
+
 class MediaPrompt(Built):
-    """Texts and files in their order. Its tokens are known once its files are encoded."""
+    """Texts, tokens and files in their order. Its tokens are known once its files are encoded."""
 
-    __slots__ = ("_encodings", "_firsts", "parts")
+    __slots__ = ("_encodings", "parts", "spans")
 
-    def __init__(self, parts: Sequence[str | MediaPart]) -> None:
+    def __init__(self, parts: Sequence[str | TokenPart | MediaPart]) -> None:
         self.parts = parts
         self._encodings: list[Encoding] = []
-        self._firsts: list[int] = []
+        self.spans: list[tuple[int, int]] = []  # where the tokens of its files begin and end
         n_files = len(self.files)
         if n_files > FILES_MAX:
             raise bad(f"a prompt may hold at most {FILES_MAX} images and sounds, not {n_files}")
@@ -82,24 +89,26 @@ class MediaPrompt(Built):
 
     def _joined(self, model: Model, system: bytes) -> bytes:
         made, n_bytes, i = [system], len(system), 0
-        self._firsts = []
+        self.spans.clear()
         if not system and model.info.add_bos and model.info.bos >= 0:
             made.append(array("i", [model.info.bos]).tobytes())
             n_bytes += INT_BYTES
         for part in self.parts:
             if isinstance(part, str):
                 made.append(limited(part.encode("utf-8", "replace"), False, model))
+            elif isinstance(part, TokenPart):
+                made.append(part.tokens)
             else:
-                self._firsts.append(n_bytes // INT_BYTES)
                 made.append(self._encodings[i].tokens())
+                self.spans.append((n_bytes // INT_BYTES, (n_bytes + len(made[-1])) // INT_BYTES))
                 i += 1
             n_bytes += len(made[-1])
         return b"".join(made)
 
     def runs(self) -> list[MediaRun]:
         """Return where rows stand in the tokens."""
-        placed = zip(self._encodings, self._firsts, strict=True)
-        return [run for encoding, first in placed for run in _runs(encoding, first)]
+        placed = zip(self._encodings, self.spans, strict=True)
+        return [run for encoding, (first, _) in placed for run in _runs(encoding, first)]
 
     def rows(self) -> tuple[bytes, list[Blob]]:
         """Return the runs packed for the engine, and the memory that holds their rows."""
@@ -185,15 +194,37 @@ class Markers:
         """Return a rendered text with the marker of prompt objects."""
         return re.sub(f"<__media_{self._nonce}_\\d+__>", MARKER, rendered)
 
-    def prompt(self, rendered: str) -> MediaPrompt:
-        """Return the prompt that a template rendered, with its files."""
-        pieces = re.split(f"<__media_{self._nonce}_(\\d+)__>", rendered)
-        parts: list[str | MediaPart] = []
-        for i, one in enumerate(pieces):
-            if i % 2:
-                parts.append(self.files[int(one)])
-            elif one:
-                parts.append(one)
+    def stable(self, text: str) -> str:
+        """Return a text of the same length in which each marker depends on its file alone, for digests."""
+        if not self.files:
+            return text
+        return re.sub(f"<__media_{self._nonce}_(\\d+)__>", self._stable, text)
+
+    def _stable(self, marker: re.Match[str]) -> str:
+        file = self.files[int(marker[1])]
+        source = file.source.encode("utf-8", "replace") if isinstance(file.source, str) else file.source
+        digest = blake2b(source, digest_size=len(self._nonce) // 2).hexdigest()
+        return marker[0].replace(self._nonce, digest)
+
+    def ends(self, rendered: str) -> list[int]:
+        """Return where the markers in a rendered text end."""
+        if not self.files:
+            return []
+        return [marker.end() for marker in re.finditer(f"<__media_{self._nonce}_\\d+__>", rendered)]
+
+    def prompt(self, *rendered: str | bytes | TokenPart) -> MediaPrompt:
+        """Return the prompt that a template rendered, with its files. It may have parts whose tokens are known."""
+        parts: list[str | TokenPart | MediaPart] = []
+        for piece in rendered:
+            if isinstance(piece, TokenPart):
+                parts.append(piece)
+                continue
+            text = piece.decode("utf-8", "replace") if isinstance(piece, bytes) else piece
+            for i, one in enumerate(re.split(f"<__media_{self._nonce}_(\\d+)__>", text)):
+                if i % 2:
+                    parts.append(self.files[int(one)])
+                elif one:
+                    parts.append(one)
         return MediaPrompt(parts)
 
 

@@ -6,6 +6,7 @@ Pure, any thread. It must not know where a turn comes from.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from hashlib import blake2b
 from typing import Any
 
@@ -73,20 +74,30 @@ def call_ids(message: dict[str, Any]) -> list[str]:
     return [one["id"] for one in calls if isinstance(one, dict) and isinstance(one.get("id"), str)]
 
 
-def digest_after(before: bytes, message: dict[str, Any], said: Said | None) -> bytes:
+def digest_after(
+    before: bytes, message: dict[str, Any], said: Said | None, stable: Callable[[str], str] = str
+) -> bytes:
     """Return the digest of a conversation that goes on with this message; `before` is the digest up to there. What an
-    assistant says is given by its meaning, without the reasoning and the ids of its calls."""
+    assistant says is given by its meaning, without the reasoning and the ids of its calls. `stable` returns a text in
+    which the markers of files are the same for every request."""
     after = blake2b(before, digest_size=16)
     after.update(str(message.get("role")).encode("utf-8", "replace") + b"\0")
     if said is not None:
         texts = [said.content.strip(), *(text for one in said.calls for text in (one.name, one.value))]
     else:
-        texts = list(_contents(message.get("content")) or ())
+        texts = [stable(text) for text in _texts(message.get("content"))]
     for text in texts:
         data = text.encode("utf-8", "replace")
         after.update(b"%d:" % len(data))
         after.update(data)
     return after.digest()
+
+
+def _texts(content: Any) -> list[str]:
+    """Return all texts of a message, the markers of its files among them."""
+    parts = content if isinstance(content, list) else [{"text": content}]
+    texts = (part.get("text") for part in parts if isinstance(part, dict))
+    return [text for text in texts if isinstance(text, str)]
 
 
 def _contents(content: Any) -> tuple[str, ...] | None:

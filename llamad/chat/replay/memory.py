@@ -7,7 +7,7 @@ A store may keep the turns longer than the memory.
 from __future__ import annotations
 
 import threading
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -121,9 +121,11 @@ class TurnMemory:
                 self._put(key, name, turns, sum(one.n_bytes for one in turns))
         return turns
 
-    def recall(self, key: str, messages: Sequence[dict[str, Any]]) -> Recalled:
+    def recall(
+        self, key: str, messages: Sequence[dict[str, Any]], stable: Callable[[str], str] = str
+    ) -> Recalled:
         """Return the chat with the server's own turns in place of those that mean the same. The messages stay
-        unchanged."""
+        unchanged. `stable` returns a text in which the markers of files are the same for every request."""
         recalled, turns, digest = [], [], b""
         for message in messages:
             said = said_in(message) if message.get("role") == "assistant" else None
@@ -137,7 +139,7 @@ class TurnMemory:
                 message, said = _restored(message, turn), turn.whole
                 turns.append(turn)
             recalled.append(message)
-            digest = digest_after(digest, message, said)
+            digest = digest_after(digest, message, said, stable)
         return Recalled(recalled, turns, digest)
 
 

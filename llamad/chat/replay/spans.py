@@ -59,18 +59,25 @@ def marked(prompt: str, opening: str) -> Mark:
 
 
 def spliced(
-    prompt: str, turns: Sequence[Turn], closings: Closings, parser: Parser, thought: str = ""
+    prompt: str,
+    turns: Sequence[Turn],
+    closings: Closings,
+    parser: Parser,
+    thought: str = "",
+    stable: Callable[[str], str] = str,
 ) -> list[bytes | Turn]:
     """Return the prompt as texts and the turns between them: one text if no turn can take its place. `thought` is the
-    tag that opens reasoning."""
+    tag that opens reasoning. `stable` returns a text of the same length in which the markers of files are the same for
+    every request."""
     data = prompt.encode("utf-8", "replace")
+    same = stable(prompt).encode("utf-8", "replace")
     pieces: list[bytes | Turn] = []
     so_far, n_hashed, end = blake2b(digest_size=_DIGEST_BYTES), 0, 0
     for turn in turns:
         start = turn.prompt.n_bytes
         if start < max(end, n_hashed) or start > len(data):
             continue
-        so_far.update(data[n_hashed:start])
+        so_far.update(same[n_hashed:start])
         n_hashed = start
         if so_far.digest() != turn.prompt.digest:
             continue
