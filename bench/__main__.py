@@ -48,6 +48,10 @@ COMMANDS = {
     "speculation": ("bench.speculation", "tokens/s with drafts and without, text by text"),
     "state": ("bench.state", "saving and restoring slots"),
     "state-interop": ("bench.state_interop", "check that each program can read the other's slot files"),
+    "loop-guard": (
+        "bench.micro.loop_guard",
+        "check that the loop guard ends none of the texts and code files in folders",
+    ),
     "sampler": ("bench.micro.sampler", "µs per token, compared with llama.cpp's sampler chain"),
     "step": ("bench.micro.step", "µs that the engine adds to a step of a GPU, over a fake one, by part"),
     "grammar": (

@@ -16,11 +16,11 @@ from llamad.client.media_embeddings import MediaEmbeddings
 from llamad.client.text_event import TextEvent
 from llamad.options.table import Options
 from llamad.protocol.blobs import Blob
-from llamad.protocol.messages import STOP_EOS, STOP_LIMIT, STOP_NONE, STOP_WORD
+from llamad.protocol.messages import STOP_EOS, STOP_LIMIT, STOP_LOOP, STOP_NONE, STOP_WORD
 from llamad.protocol.sampling_params import Sampling
 from llamad.tokenizer.vocab import Vocab
 
-STOP_NAMES = {STOP_NONE: "none", STOP_EOS: "eos", STOP_LIMIT: "limit", STOP_WORD: "word"}
+STOP_NAMES = {STOP_NONE: "none", STOP_EOS: "eos", STOP_LIMIT: "limit", STOP_WORD: "word", STOP_LOOP: "loop"}
 ENGINE_ABSENT = 1  # the code of FAILURE_ENGINE for a task that was sent to no engine
 
 

@@ -91,6 +91,8 @@ def _names_its_choices(flag: Flag) -> bool:
 
 def default_text(flag: Flag) -> str:
     """Return the default as a user would write it, or "" if there is none."""
+    if flag.default_shown:
+        return flag.default_shown
     if isinstance(flag.kind, Request | Preset | Inverse) or flag.default in (None, "", ()):
         return ""
     if isinstance(flag.kind, Switch):

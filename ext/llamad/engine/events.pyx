@@ -8,6 +8,7 @@ from llamad.engine.kv.host_cache cimport cache_release
 from llamad.engine.kv.slots cimport SLOT_PREFILLING, Slot, slot_is_recomputing, slot_release
 from llamad.engine.kv.task_queue cimport task_close
 from llamad.engine.sampler.logprobs cimport probs_sent
+from llamad.engine.sampler.loop_guard cimport loop_guard_add
 from llamad.engine.sampler.sampler cimport sampler_close
 from llamad.engine.state.engine_state cimport State
 from llamad.engine.threads.grammar_pool cimport grammar_pool_drop
@@ -16,8 +17,9 @@ from llamad.tokenizer.stop_strings cimport stops_scan
 from llamad.protocol.messages cimport (
     EVENT_ACTION, EVENT_ADMITTED, EVENT_DONE, EVENT_FAILED, EVENT_PROGRESS, EVENT_PROMPT, EVENT_STEP, EVENT_TEXT,
     FAILURE_ABORTED, FAILURE_GRAMMAR, FAILURE_MEMORY, FAILURE_SAMPLER, PROB_JSON_BYTES, SAMPLED_END, SAMPLED_STUCK,
-    STOP_EOS, STOP_LIMIT, STOP_WORD, TASK_CONTEXT_SHIFT, TASK_MARKERS, TASK_PROGRESS, TASK_STREAM, TOKEN_JSON_BYTES,
-    ActionEvent, AdmittedEvent, DoneEvent, FailedEvent, ProgressEvent, StepEvent, StepSlot, TextEvent, TokenProb,
+    STOP_EOS, STOP_LIMIT, STOP_LOOP, STOP_WORD, TASK_CONTEXT_SHIFT, TASK_MARKERS, TASK_PROGRESS, TASK_STREAM,
+    TOKEN_JSON_BYTES, ActionEvent, AdmittedEvent, DoneEvent, FailedEvent, ProgressEvent, StepEvent, StepSlot, TextEvent,
+    TokenProb,
 )
 from llamad.protocol.ring cimport ring_commit, ring_reserve
 from llamad.tokenizer.detokenizer cimport text_add, text_cut_line, text_finish, text_ready, text_sent
@@ -263,11 +265,10 @@ cdef int _is_large(const Slot *slot) noexcept nogil:
 
 cdef void take_token(State *state, Slot *slot, int32_t token, int64_t now) noexcept nogil:
     """Take a token that was sampled for the slot: send what may be sent, and decide whether the task continues."""
-    cdef int32_t word, n_new, n_ready
+    cdef int32_t word, n_new, n_ready, n_chunk
     cdef int64_t t_max_us = <int64_t>slot.task.command.options.t_max_predict_ms * 1000
     cdef const Pieces *pieces
     cdef const char *piece
-    cdef int32_t n_chunk
     if token == SAMPLED_END:
         finish_done(state, slot, STOP_EOS, -1)
         return
@@ -298,6 +299,10 @@ cdef void take_token(State *state, Slot *slot, int32_t token, int64_t now) noexc
         return
     if state.pieces.is_eog[token]:
         finish_done(state, slot, STOP_EOS, -1)
+        return
+    if slot.task.command.options.loop_guard and loop_guard_add(&slot.loop_guard, token, piece, n_chunk):
+        state.stats.n_loops += 1
+        finish_done(state, slot, STOP_LOOP, -1)
         return
     if memchr(slot.text.bytes + n_new, NEW_LINE, <size_t>(slot.text.n_safe - n_new)) != NULL:
         slot.has_new_line = 1

@@ -13,6 +13,7 @@ from llamad.engine.events cimport finish_failed
 from llamad.engine.kv.slots cimport Slot, slot_is_replayed
 from llamad.engine.sample_step cimport sample_step_open
 from llamad.engine.sampler.logprobs cimport probs_reserve_for
+from llamad.engine.sampler.loop_guard cimport loop_guard_add
 from llamad.engine.sampler.sampler cimport sampler_accept, sampler_return_to
 from llamad.engine.state.engine_state cimport State
 from llamad.grammar.grammar cimport matcher_accept, matcher_set_allowance
@@ -62,6 +63,8 @@ cdef int32_t _take_again(State *state, Slot *slot, int32_t token) noexcept nogil
     if slot.probs.n_top:
         slot.answer_bytes += (1 + slot.probs.n_top) * PROB_JSON_BYTES
     stops_scan(&slot.text, slot.task.stops, slot.task.command.n_stop)
+    if slot.task.command.options.loop_guard:
+        loop_guard_add(&slot.loop_guard, token, piece, n_piece)
     if slot.task.command.options.n_indent > 0:
         text_cut_line(&slot.text, slot.task.command.options.n_indent)
     if memchr(slot.text.bytes + n_before, NEW_LINE, <size_t>(slot.text.n_safe - n_before)) != NULL:

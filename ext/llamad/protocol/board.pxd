@@ -20,6 +20,7 @@ ctypedef struct Stats:
     uint64_t n_decode_failures
     uint64_t n_refused         # decodes that found no room
     uint64_t n_aborted
+    uint64_t n_loops           # tasks that the loop guard has ended
     int64_t prompt_us
     int64_t predict_us
     int64_t plan_us

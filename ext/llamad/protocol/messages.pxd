@@ -37,6 +37,7 @@ cpdef enum:
     STOP_EOS = 1
     STOP_LIMIT = 2
     STOP_WORD = 3
+    STOP_LOOP = 4
 
 cpdef enum:
     FAILURE_DECODE = 1     # llama.cpp could not decode this task
@@ -82,6 +83,7 @@ ctypedef struct TaskOptions:
     int32_t n_predict
     int32_t n_discard
     int32_t t_max_predict_ms
+    int32_t loop_guard
     int32_t n_indent
     int32_t n_probs
     int32_t post_sampling_probs

@@ -26,6 +26,7 @@ Details: TypeAlias = list[tuple[str, str | int | float]]
 _FINISHED = {
     messages.STOP_EOS: "stop",
     messages.STOP_LIMIT: "length",
+    messages.STOP_LOOP: "loop",
     messages.STOP_WORD: "word",
     messages.STOP_NONE: "error",
 }

@@ -179,6 +179,7 @@ ENGINE = ModelSection(
         "Drafted tokens that were right, by their position in the draft.",
         Snapshot.accepted_at,
     ),
+    counter("llamad:loops_total", "Answers that the loop guard has ended.", "n_loops"),
     counter("llamad:aborted_total", "Tasks aborted because the client or server stopped.", "n_aborted"),
     counter("llamad:evicted_tokens_total", "Cached tokens dropped for another prompt.", "n_evicted"),
     counter(

@@ -26,6 +26,7 @@ _MORE = (
     "grammar",
     "id_slot",
     "ignore_eos",
+    "loop_guard",
     "lora",
     "n_keep",
     "n_predict",

@@ -78,6 +78,7 @@ class OpenAiRequest(GenerationRequest, kw_only=True):
 class ChatRequest(OpenAiRequest, kw_only=True):
     """A chat; messages and tools are passed to the template."""
 
+    GUARDED: ClassVar[bool] = True
     HOSTED: ClassVar[Hosted] = CHAT
 
     messages: Annotated[list[Any], Meta(description="a non-empty array")] = msgspec.field(

@@ -50,6 +50,8 @@ class GenerationRequest(Options, kw_only=True):
     LIMITS: ClassVar[tuple[str, ...]] = ("n_predict", "max_tokens")
     # Fields that this endpoint rejects, and the error messages.
     REFUSED: ClassVar[Mapping[str, str]] = {}
+    # Whether answers are guarded against loops by default.
+    GUARDED: ClassVar[bool] = False
     # The fields that this endpoint ignores.
     HOSTED: ClassVar[Hosted] = Hosted()
 
@@ -110,7 +112,7 @@ class Defaults:
         """Return the same struct, with the server's options as defaults and the rejected fields as Refused."""
         hints = get_type_hints(struct, include_extras=True)
         defaults = defaults_of(struct)
-        defaults |= msgspec.structs.asdict(self.options) | dict.fromkeys(_OF_TWO_NAMES, LEFT_OUT)
+        defaults |= msgspec.structs.asdict(self.options) | dict.fromkeys(_NOT_GIVEN, LEFT_OUT)
         for name, why in struct.REFUSED.items():
             hints[name] = Annotated[Refused, msgspec.Meta(description=why)]
         hosted = {name: hints.get(name, Any) for name in struct.HOSTED.fields}
@@ -146,6 +148,8 @@ class Defaults:
             request.seed = seed % UINT32_MAX if seed > UINT32_MAX else secrets.randbelow(UINT32_MAX)
         self._clamp(request)
         request.n_predict = self._limit(request)
+        if request.loop_guard == LEFT_OUT:
+            request.loop_guard = self._is_guarded(request)
         if request.n_cmpl != LEFT_OUT:
             request.n = request.n_cmpl
         if request.n > settings.n_max:
@@ -170,6 +174,11 @@ class Defaults:
         if not 0 <= options.dry_penalty_last_n <= n_ctx:
             options.dry_penalty_last_n = n_ctx
 
+    def _is_guarded(self, request: GenerationRequest) -> bool:
+        if "loop_guard" in self.settings.given:
+            return self.options.loop_guard
+        return request.GUARDED and not request.ignore_eos
+
     def _limit(self, request: GenerationRequest) -> int:
         for name in request.LIMITS:
             n: int = getattr(request, name)
@@ -185,8 +194,9 @@ class Defaults:
         return cap if cap and n < 0 else n
 
 
-# Options with aliases: they need a value that means "not given", because this decides which name wins.
-_OF_TWO_NAMES = ("id_slot", "n_predict")
+# Options whose value depends on whether the request gives them: those with aliases, and one whose
+# default differs between endpoints.
+_NOT_GIVEN = ("id_slot", "loop_guard", "n_predict")
 
 _READERS: dict[Any, Callable[[Any, Defaults], Any]] = {
     AdapterScales: lambda value, own: structured_options.adapter_scales(value),

@@ -84,6 +84,7 @@ class Flag(msgspec.Struct, frozen=True, kw_only=True):
     kind: Kind[Any]
     # The same in every row with the same dest. For a Later or Inert flag, the value for what llamad does today.
     default: Any = None
+    default_shown: str = ""  # how the default is described, if the value does not say it
     dest: str = ""  # the field of Settings; empty in a row of `also`
     group: str = ""  # the title in the help; empty for a Later or Inert flag
     help: str = ""  # empty for a Later or Inert flag, of which only the name is listed

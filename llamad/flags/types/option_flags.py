@@ -46,6 +46,7 @@ def option_flag(name: str, group: str, note: str = "") -> Flag:
         dest=name,
         kind=kind,
         default=tuple(field.default) if isinstance(field.default, Biases) else field.default,
+        default_shown=option.default,
         group=group,
         help=text,
         **more,

@@ -7,6 +7,7 @@ from llamad.protocol.adapter_span cimport AdapterSpan
 from llamad.engine.kv.checkpoints cimport CheckpointList, Checkpoints
 from llamad.engine.kv.shared_cells cimport SharedCells
 from llamad.engine.sampler.logprobs cimport Probs
+from llamad.engine.sampler.loop_guard cimport LoopGuard
 from llamad.engine.sampler.sampler cimport Sampler
 from llamad.engine.kv.task_queue cimport Task
 from llamad.grammar.grammar cimport llamad_matcher
@@ -39,6 +40,7 @@ ctypedef struct Slot:
     llamad_matcher *matcher  # NULL: no grammar
     Text text
     Probs probs
+    LoopGuard loop_guard     # of its task's output, if the task has one
 
     # What the slot's sequence holds; this outlives the task.
     int32_t *tokens

@@ -11,6 +11,7 @@ from llamad.engine.kv.checkpoints cimport (
 )
 from llamad.engine.kv.shared_cells cimport shared_cut, shared_free, shared_init, shared_with_any
 from llamad.engine.sampler.logprobs cimport probs_begin, probs_free
+from llamad.engine.sampler.loop_guard cimport loop_guard_begin, loop_guard_free, loop_guard_init
 from llamad.base.system cimport now_us
 from llamad.base.function_table cimport llamad_table
 from llamad.engine.kv.task_queue cimport Task
@@ -42,6 +43,8 @@ cdef int slots_init(Slots *slots, const llamad_table *table, void *ctx, int32_t 
         slots.items[i].marks = slots.items[i].mark = <SamplerMark *>calloc(DRAFT_MAX + 1, sizeof(SamplerMark))
         if slots.items[i].tokens == NULL or slots.items[i].marks == NULL or text_init(&slots.items[i].text) < 0:
             return -1
+        if loop_guard_init(&slots.items[i].loop_guard) < 0:
+            return -1
     return 0
 
 
@@ -67,6 +70,7 @@ cdef void slots_free(Slots *slots) noexcept nogil:
         free(slots.items[i].marks)
         list_free(&slots.checkpoints, &slots.items[i].checkpoints)
         text_free(&slots.items[i].text)
+        loop_guard_free(&slots.items[i].loop_guard)
         probs_free(&slots.items[i].probs)
     free(slots.items)
     slots.items = NULL
@@ -226,6 +230,8 @@ cdef void slot_take(Slots *slots, Slot *slot, Task *task) noexcept nogil:
     slot.n_guessed = slot.n_draft = slot.n_drafted = slot.n_accepted = 0
     slot.t_admit_us = now_us()
     text_clear(&slot.text)
+    if task.command.options.loop_guard:
+        loop_guard_begin(&slot.loop_guard)
     probs_begin(&slot.probs, task.command.options.n_probs, task.command.options.post_sampling_probs != 0)
 
 
