@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
 import pytest
+from support.chats import templates
 from support.grammars.reference import Grammar
 
 from llamad.chat.schema import to_grammar
 
-RECIPE = Path(__file__).parents[2] / "vendor" / "llama.cpp"
 Hold = Callable[..., Grammar]
 
 
@@ -45,9 +42,5 @@ def spelled(value: Any) -> list[str]:
 
 @pytest.fixture(scope="session")
 def sources() -> dict[str, str]:
-    """Name to Jinja text, of the templates that llama.cpp's sources hold; they are fetched once into the cache."""
-    made = subprocess.run(
-        [sys.executable, str(RECIPE), "templates"], stdout=subprocess.PIPE, text=True, check=True
-    )
-    folder = Path(made.stdout.strip())
-    return {path.stem: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.jinja"))}
+    """Name to Jinja text, of the templates that llama.cpp's sources hold."""
+    return templates.sources()

@@ -61,11 +61,11 @@ class Call:
 class Output:
     """The output of one part so far: its parser, the call that is arriving, and what has not been sent yet."""
 
-    __slots__ = ("_call", "_chat", "_parser", "logprobs", "n_calls", "tokens")
+    __slots__ = ("_call", "_chat", "logprobs", "n_calls", "parser", "tokens")
 
     def __init__(self, chat: Chat | None) -> None:
         self._chat = chat
-        self._parser: OutputParser = PlainParser() if chat is None else chat.parser()
+        self.parser: OutputParser = PlainParser() if chat is None else chat.parser()
         self._call: Call | None = None
         self.n_calls = 0
         self.tokens: list[int] = []
@@ -73,10 +73,10 @@ class Output:
 
     def feed(self, text: str) -> Iterator[dict[str, Any]]:
         """Yield fragments of a message, with `content`, `thinking` or `tool_calls`."""
-        return self._fragments(self._parser.feed(text))
+        return self._fragments(self.parser.feed(text))
 
     def finish(self) -> Iterator[dict[str, Any]]:
-        yield from self._fragments(self._parser.finish())
+        yield from self._fragments(self.parser.finish())
         yield from self._end_call()
 
     def _fragments(self, deltas: list[Delta]) -> Iterator[dict[str, Any]]:

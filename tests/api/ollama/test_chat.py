@@ -329,10 +329,13 @@ def test_thinking() -> None:
         }
         assert counts[False] == counts[True] + len("<think></think>")
         assert counts["high"] == counts["low"] + 1 == counts[True] + len("effort high")
-        again = [*HI, {"role": "assistant", "content": "Yes.", "thinking": "Hm."}, *HI]
-        plain = [*HI, {"role": "assistant", "content": "Yes."}, *HI]
-        n_with, n_without = (official.chat("m", one).prompt_eval_count for one in (again, plain))
+        own = [*HI, {"role": "assistant", "content": "No.", "thinking": "Hm."}, *HI]
+        plain = [*HI, {"role": "assistant", "content": "No."}, *HI]
+        n_with, n_without = (official.chat("m", one).prompt_eval_count for one in (own, plain))
         assert n_with == n_without + len("<think>Hm.</think>")
+        # The thought of an answer that the server gave is put back.
+        given = [*HI, {"role": "assistant", "content": "Yes."}, *HI]
+        assert official.chat("m", given).prompt_eval_count == n_with + len("Yes.") - len("No.")
 
 
 def test_logprobs(official: Any) -> None:

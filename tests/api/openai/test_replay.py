@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from support.chats import templates
 from support.http_client import Client
 from support.live_daemon import Live
 
@@ -69,7 +70,16 @@ def in_messages(client: Client, turns: list[str], key: str = "first") -> tuple[s
     return got["content"][0]["text"], usage["input_tokens"] + n_cached, n_cached, usage["output_tokens"]
 
 
-DIALECTS = (in_chat, in_responses, in_messages)
+def in_ollama(client: Client, turns: list[str], key: str = "first") -> tuple[str, int, int, int]:
+    roles = ("user", "assistant")
+    messages = [{"role": roles[i % 2], "content": text} for i, text in enumerate(turns)]
+    got = post(client, "/api/chat", {"messages": messages, "stream": False, "options": OPTIONS}, key)
+    slots = client.request("GET", "/slots", headers={"Authorization": f"Bearer {key}"}).json
+    n_cached = slots[0]["n_prompt_tokens_cache"]  # Ollama's answers do not have it
+    return got["message"]["content"], got["prompt_eval_count"], n_cached, got["eval_count"]
+
+
+DIALECTS = (in_chat, in_responses, in_messages, in_ollama)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -132,3 +142,115 @@ def test_a_text_that_a_stop_string_cuts_is_not_remembered(servers: dict[str, Cli
     assert text == SAID[: SAID.index("file")]
     _, n_next, _, _ = in_chat(client, ["Stop.", text, "And now?"])
     assert n_next == in_chat(servers["plain"], ["Stop.", text, "And now?"])[1]
+
+
+PARAMETERS = {
+    "type": "object",
+    "properties": {"path": {"enum": ["a b/é.txt"]}, "lines": {"enum": [[1, 2, 300]]}},
+    "required": ["path", "lines"],
+}
+FUNCTION = {"name": "read", "description": "Reads", "parameters": PARAMETERS}
+ARGUMENTS = {"path": "a b/é.txt", "lines": [1, 2, 300]}
+# What clients make of the arguments: other spaces, another order, escapes.
+MANGLED = json.dumps(dict(reversed(ARGUMENTS.items())), indent=2)
+DRAWN = {"temperature": 1.0, "seed": 7}
+KEY = {"Authorization": "Bearer first"}
+Turn = tuple[int, int]  # the tokens of a prompt and its answer, and how many of the prompt were cached
+
+
+def forced_in_chat(client: Client, choice: str) -> tuple[Turn, Turn]:
+    named = {"type": "function", "function": {"name": "read"}}
+    body: dict[str, Any] = {"tools": [{"type": "function", "function": FUNCTION}], **DRAWN}
+    messages: list[Any] = [{"role": "user", "content": ASK}]
+    forced = {**body, "messages": messages, "tool_choice": named if choice == "named" else "required"}
+    first = post(client, "/v1/chat/completions", forced)
+    (call,) = first["choices"][0]["message"]["tool_calls"]
+    assert first["choices"][0]["finish_reason"] == "tool_calls"
+    assert json.loads(call["function"]["arguments"]) == ARGUMENTS
+    sent = {**call, "function": {"name": "read", "arguments": MANGLED}}
+    messages += [{"role": "assistant", "content": None, "tool_calls": [sent]}]
+    messages += [{"role": "tool", "tool_call_id": call["id"], "content": "fine"}]
+    then = post(client, "/v1/chat/completions", {**body, "messages": messages, "max_tokens": 2})
+    n_cached = then["usage"]["prompt_tokens_details"]["cached_tokens"]
+    assert then["timings"]["cache_n"] == n_cached
+    return (first["usage"]["total_tokens"], 0), (then["usage"]["total_tokens"], n_cached)
+
+
+def forced_in_responses(client: Client, choice: str) -> tuple[Turn, Turn]:
+    named = {"type": "function", "name": "read"}
+    body: dict[str, Any] = {"tools": [{"type": "function", **FUNCTION}], **DRAWN}
+    items: list[Any] = [{"role": "user", "content": ASK}]
+    forced = {**body, "input": items, "tool_choice": named if choice == "named" else "required"}
+    first = post(client, "/v1/responses", forced)
+    (call,) = (one for one in first["output"] if one["type"] == "function_call")
+    assert json.loads(call["arguments"]) == ARGUMENTS
+    items += [{**call, "arguments": MANGLED}]
+    items += [{"type": "function_call_output", "call_id": call["call_id"], "output": "fine"}]
+    then = post(client, "/v1/responses", {**body, "input": items, "max_output_tokens": 2})
+    n_cached = then["usage"]["input_tokens_details"]["cached_tokens"]
+    return (first["usage"]["total_tokens"], 0), (then["usage"]["total_tokens"], n_cached)
+
+
+def forced_in_messages(client: Client, choice: str) -> tuple[Turn, Turn]:
+    tool = {"name": "read", "description": "Reads", "input_schema": PARAMETERS}
+    body: dict[str, Any] = {"tools": [tool], "max_tokens": 200, **DRAWN}
+    messages: list[Any] = [{"role": "user", "content": ASK}]
+    wanted = {"type": "tool", "name": "read"} if choice == "named" else {"type": "any"}
+    first = post(client, "/v1/messages", {**body, "messages": messages, "tool_choice": wanted})
+    (use,) = (one for one in first["content"] if one["type"] == "tool_use")
+    assert use["input"] == ARGUMENTS
+    messages += [{"role": "assistant", "content": [{**use, "input": dict(reversed(ARGUMENTS.items()))}]}]
+    result = {"type": "tool_result", "tool_use_id": use["id"], "content": "fine"}
+    messages += [{"role": "user", "content": [result]}]
+    then = post(client, "/v1/messages", {**body, "messages": messages, "max_tokens": 2})
+
+    def n_all(usage: dict[str, int]) -> int:
+        return usage["input_tokens"] + usage["cache_read_input_tokens"] + usage["output_tokens"]
+
+    return (n_all(first["usage"]), 0), (n_all(then["usage"]), then["usage"]["cache_read_input_tokens"])
+
+
+@pytest.fixture(scope="module", params=["", "Qwen-Qwen2.5-7B-Instruct"])
+def calling(request: Any, tiny: str) -> Iterator[Client]:
+    """A server whose calls are in the format of a template."""
+    flags = ("--chat-template-file", templates.path_of(request.param))
+    with Live(
+        "-np",
+        "1",
+        "-c",
+        "2048",
+        "--slots",
+        "--api-key",
+        "first",
+        *(flags if request.param else ()),
+        model=tiny,
+    ) as live:
+        yield live.client
+
+
+@pytest.mark.parametrize("choice", ["required", "named"])
+@pytest.mark.parametrize("dialect", [forced_in_chat, forced_in_responses, forced_in_messages])
+def test_a_forced_call_is_cached_in_the_next_turn(calling: Client, dialect: Any, choice: str) -> None:
+    (n_first, _), (n_then, n_cached) = dialect(calling, choice)
+    assert n_then > n_first
+    assert n_cached >= n_first - 1  # the token that ends a turn is not in the cache
+
+
+def test_a_call_in_ollamas_dialect_is_cached_in_the_next_turn(calling: Client) -> None:
+    """Ollama has no forced calls, so a grammar writes one. Its clients send the arguments back as an object."""
+    is_generic = "<tool_call>" not in calling.get("/props", headers=KEY).json["chat_template"]
+    call = json.dumps({"name": "read", "arguments": ARGUMENTS}, ensure_ascii=False, separators=(", ", ":"))
+    written = f'{{"tool_call": {call}}}' if is_generic else f"<tool_call>\n{call}\n</tool_call>"
+    body = {"tools": [{"type": "function", "function": FUNCTION}], "stream": False}
+    options = {**DRAWN, "grammar": f"root ::= {json.dumps(written, ensure_ascii=False)}"}
+    messages: list[Any] = [{"role": "user", "content": "Read it."}]
+    first = post(calling, "/api/chat", {**body, "messages": messages, "options": options})
+    (made,) = first["message"]["tool_calls"]
+    assert made["function"]["arguments"] == ARGUMENTS
+    sent = {"function": {"name": "read", "arguments": dict(reversed(ARGUMENTS.items()))}}
+    messages += [{"role": "assistant", "content": "", "tool_calls": [sent]}]
+    messages += [{"role": "tool", "tool_name": "read", "content": "fine"}]
+    post(calling, "/api/chat", {**body, "messages": messages, "options": {"num_predict": 2}})
+    n_first = first["prompt_eval_count"] + first["eval_count"]
+    n_cached = calling.get("/slots", headers=KEY).json[0]["n_prompt_tokens_cache"]
+    assert n_cached >= n_first - 1

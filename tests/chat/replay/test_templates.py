@@ -3,64 +3,28 @@ model wrote, unless the template leaves out a part of it."""
 
 from __future__ import annotations
 
-import json
 import random
-from functools import cache
 from typing import Any
 
 import pytest
-from support.chat_outputs import tool
+from support.chats.formats import (
+    CALLS,
+    LEFT_OUT,
+    TOOLS,
+    UNCLOSED,
+    UNKNOWN,
+    USER,
+    host_of,
+    one_of_each_format,
+    results,
+    said,
+)
 from support.chats.replayed import KEY, Chat, joined, mangled
 
-from llamad.chat.host import ChatHost
 from llamad.chat.replay.memory import Turn
 from llamad.chat.template import TemplateError
 
-TOOLS = [
-    tool(
-        "get_weather",
-        city={"type": "string", "description": "Where"},
-        days={"type": "integer", "description": "N"},
-    ),
-    tool("run", code={"type": "string", "description": "What"}),
-]
-for _tool in TOOLS:
-    _tool["function"]["description"] = "Does it"
-USER = {"role": "user", "content": "Needle?"}
 KINDS = ("answer", "call", "calls", "thought")
-# The format of its calls is not known, or the template fails with these chats.
-UNKNOWN = {"MiniMax-M3", "muse-glimmer", "fireworks-ai-llama-3-firefunction-v2"}
-# The template closes an answer with no special token.
-UNCLOSED = {"llama-cpp-rwkv-world"}
-
-
-@cache
-def host_of(source: str) -> ChatHost:
-    return ChatHost(source, bos="<s>", eos="</s>", adds_bos=True, kwargs={}, prefill=True)
-
-
-def said(kind: str, calls: list[tuple[str, Any]]) -> dict[str, Any]:
-    message: dict[str, Any] = {"role": "assistant", "content": "Sure." if kind == "answer" else ""}
-    if kind == "thought":
-        message["reasoning_content"] = "Let me see."
-    if kind != "answer":
-        message["tool_calls"] = [
-            {
-                "id": f"abc12345{i}",
-                "type": "function",
-                "function": {"name": name, "arguments": json.dumps(arguments, ensure_ascii=False)},
-            }
-            for i, (name, arguments) in enumerate(calls[: 2 if kind == "calls" else 1])
-        ]
-    return message
-
-
-def results(message: dict[str, Any]) -> list[dict[str, Any]]:
-    calls = message.get("tool_calls", ())
-    return [{"role": "tool", "tool_call_id": one["id"], "content": "fine"} for one in calls] or [USER]
-
-
-CALLS = [("get_weather", {"city": "Paris", "days": 3}), ("run", {"code": 'if a < b:\n    print("é")'})]
 
 
 def replays(chat: Chat, kind: str, calls: list[tuple[str, Any]], seed: int) -> str:
@@ -83,29 +47,6 @@ def replays(chat: Chat, kind: str, calls: list[tuple[str, Any]], seed: int) -> s
     assert isinstance(rest, bytes)
     assert chat.closings.end(rest, 0, 0, len(rest)) == 0
     return "replayed"
-
-
-# What the template leaves out of its prompt, closes with no special token, or writes otherwise than the model does.
-LEFT_OUT = """
-Apertus-8B-Instruct: call calls thought
-Apriel-1.6-15b-Thinker-fixed: thought
-CohereForAI-c4ai-command-r-plus-tool_use: answer call calls
-CohereForAI-c4ai-command-r7b-12-2024-tool_use: answer
-HuggingFaceTB-SmolLM3-3B: thought
-Kimi-K2-Thinking: thought
-LFM2.5-Instruct: thought
-NVIDIA-Nemotron-Nano-v2: thought
-Qwen-QwQ-32B: thought
-deepseek-ai-DeepSeek-R1-Distill-Llama-8B: call thought
-deepseek-ai-DeepSeek-R1-Distill-Qwen-32B: thought
-deepseek-ai-DeepSeek-V3.1: thought
-deepseek-ai-DeepSeek-V3.2: answer call calls
-ibm-granite-granite-3.3-2B-Instruct: thought
-llama-cpp-deepseek-r1: thought
-mistralai-Ministral-3-14B-Reasoning-2512: thought
-unsloth-Apriel-1.5: answer call calls thought
-upstage-Solar-Open-100B: thought
-"""
 
 
 @pytest.mark.parametrize("thinking", [None, False])
@@ -135,15 +76,6 @@ def test_no_other_key_gets_a_turn(sources: dict[str, str]) -> None:
     messages = [USER, mangled(message, 1), *results(message)]
     assert turn in chat.replayed(messages)
     assert len(chat.replayed(messages, "another key")) == 1
-
-
-def one_of_each_format(sources: dict[str, str]) -> list[str]:
-    names: dict[tuple[str, str], str] = {}
-    for name, source in sources.items():
-        if name not in UNKNOWN | UNCLOSED and f"{name}:" not in LEFT_OUT:
-            format = host_of(source).format
-            names.setdefault((format.name, format.variant), name)
-    return list(names.values())
 
 
 LETTERS = "ab \n\t{}[]\"'\\<>,:é😀0"
