@@ -18,6 +18,7 @@ from llamad.chat.replay.recorder import Recorder
 
 # The rendered form of a turn may be this much longer than what the model has written, and a fixed number of bytes more.
 _LONGER, _MORE = 4, 4096
+_CLOSINGS_FEWER = 3  # and it may have so many closing tokens less
 _DIGEST_BYTES = 16
 _SPECIAL = re.compile(r"\s*(<[^<>\s]+>|\[/?[A-Z_]+\])")  # the special token at the start of a text
 
@@ -102,16 +103,23 @@ def _closing(data: bytes, turn: Turn, closings: Closings, parser: Parser, though
         opening = opening[:at]
         readings = [_begun(turn.reading, False), _begun(turn.reading, True)]
     start += len(opening)
-    closing = closings.end(data, start, turn.n_closings, start + _LONGER * turn.n_bytes + _MORE)
-    if closing < 0:
-        return -1
-    text = data[start:closing]
+    limit = start + _LONGER * turn.n_bytes + _MORE
+    # A model may close a part of its answer that the template does not close, as GigaChat's does before a call.
+    for n_within in range(turn.n_closings, max(-1, turn.n_closings - _CLOSINGS_FEWER - 1), -1):
+        closing = closings.end(data, start, n_within, limit)
+        if closing >= 0 and _is_rendered(data[start:closing], turn, readings, parser):
+            return closing
+    return -1
+
+
+def _is_rendered(text: bytes, turn: Turn, readings: Sequence[Reading], parser: Parser) -> bool:
+    """Whether this text of a prompt means the same as the turn."""
     rendered = _digest(text)
     if rendered != turn.rendered:
         if not any(_means(text, turn, parser(reading)) for reading in readings):
-            return -1
+            return False
         turn.rendered = rendered
-    return closing
+    return True
 
 
 def _begun(reading: Reading, in_reasoning: bool) -> Reading:
