@@ -254,3 +254,20 @@ def test_a_call_in_ollamas_dialect_is_cached_in_the_next_turn(calling: Client) -
     n_first = first["prompt_eval_count"] + first["eval_count"]
     n_cached = calling.get("/slots", headers=KEY).json[0]["n_prompt_tokens_cache"]
     assert n_cached >= n_first - 1
+
+
+@pytest.mark.parametrize("limit", [{"n_predict": 0}, {"max_tokens": 0}])
+def test_a_request_for_no_tokens_fills_the_cache(calling: Client, limit: dict[str, int]) -> None:
+    """For a chat that is about to come, with its tools, and for a prompt."""
+    messages = [{"role": "user", "content": f"Warm {json.dumps(limit)} " * 20}]
+    chat = {"messages": messages, "tools": [{"type": "function", "function": FUNCTION}], **DRAWN}
+    first = post(calling, "/v1/chat/completions", {**chat, **limit})
+    assert first["usage"]["completion_tokens"] == 0
+    assert first["choices"][0]["finish_reason"] == "length"
+    assert first["choices"][0]["message"]["content"] in (None, "")
+    then = post(calling, "/v1/chat/completions", {**chat, "max_tokens": 2})
+    n_prompt = first["usage"]["prompt_tokens"]
+    assert then["timings"]["cache_n"] == n_prompt - 1  # the last token of a prompt is always computed
+    text = {"prompt": f"Read {json.dumps(limit)} " * 40}
+    n_text = post(calling, "/completion", {**text, **limit})["tokens_evaluated"]
+    assert post(calling, "/completion", {**text, "n_predict": 1})["timings"]["cache_n"] == n_text - 1
