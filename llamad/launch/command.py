@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import urllib.parse
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -23,11 +24,13 @@ from llamad.flags.sources import Sources
 from llamad.flags.types.flag import Action
 from llamad.launch.programs import PROGRAMS
 from llamad.launch.programs.program import NO_KEY, Program, Served, Setup
-from llamad.launch.server import Daemon, LaunchError, Server, is_running
+from llamad.launch.server import Daemon, LaunchError, Server, running
 
 KEY_VARIABLE = "LLAMA_API_KEY"
 NOT_FOUND = 127  # as a shell says it
-INTERRUPTED = 130
+# A key must not go through a proxy, and a proxy does not know this machine's own addresses.
+_PROXIES = ("http_proxy", "https_proxy", "all_proxy")
+_SIGNALS = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
 # The settings with which a user has chosen how to draft.
 _DRAFTS = frozenset({"spec", "spec_types", "spec_fixed", "model_draft", "hf_repo_draft"})
 
@@ -45,6 +48,14 @@ A key comes from {KEY_VARIABLE} or --api-key-file.
   llamad launch claude -m model.gguf
   llamad launch codex -hf ggml-org/Qwen3-Coder-30B-A3B-Instruct-Q8_0-GGUF -- exec "explain this repository"
 """
+
+
+class StoppedError(Exception):
+    """A signal has ended the launch before its program ran."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
 
 
 class Wish(msgspec.Struct, frozen=True):
@@ -72,8 +83,8 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
         return _refused(str(error), 2)
     except (LaunchError, ValueError, OSError) as error:
         return _refused(str(error), 1)
-    except KeyboardInterrupt:
-        return _refused("stopped", INTERRUPTED)
+    except StoppedError as error:
+        return _refused("stopped", 128 + error.number)
 
 
 def _refused(reason: str, status: int) -> int:
@@ -125,18 +136,27 @@ def _check(wish: Wish, parsed: Parsed) -> None:
         raise FlagError("--url must begin with http:// or https://")
 
 
-def _url(wish: Wish, parsed: Parsed) -> str:
-    """Return the address of the server. Raises LaunchError if programs cannot reach it."""
-    if wish.url:
-        return wish.url.rstrip("/").removesuffix("/v1")
+def _host(parsed: Parsed) -> str:
+    """Return the host at which programs can reach a server with these flags. Raises LaunchError if they cannot."""
     daemon = parsed.settings.daemon
     host = daemon.hosts[0]
     if host.startswith("/") or host.endswith(".sock"):
         raise LaunchError(f"programs cannot use the Unix socket {host}: name an address with --host")
     if daemon.port == 0:
         raise LaunchError("--port 0 is any free port: name one")
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    scheme = "https" if daemon.ssl_cert_file else "http"
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+
+
+def _url(wish: Wish, parsed: Parsed, address: str = "") -> str:
+    """Return the URL of the server. `address` is where it listens: a name could lead programs to another one, where
+    somebody else listens. Raises LaunchError if programs cannot reach it."""
+    if wish.url:
+        return wish.url.rstrip("/").removesuffix("/v1")
+    daemon, host = parsed.settings.daemon, _host(parsed)
+    if daemon.ssl_cert_file:
+        scheme = "https"  # its certificate is for the name, and proves who it is
+    else:
+        scheme, host = "http", address or host
     return f"{scheme}://[{host}]:{daemon.port}" if ":" in host else f"{scheme}://{host}:{daemon.port}"
 
 
@@ -182,11 +202,18 @@ def launch(wish: Wish, parsed: Parsed, environ: Mapping[str, str]) -> int:
     path = shutil.which(wish.program.name, path=environ.get("PATH"))
     if path is None:
         return _refused(f"{wish.program.name} is not installed: {wish.program.install}", NOT_FOUND)
-    url = _url(wish, parsed)
     keys = key_texts(parsed.settings.daemon)
-    server = Server(url, keys[0] if keys else "")
-    if wish.url or is_running(parsed.settings.daemon.port):
-        return _run(path, wish, server.served(_names(wish, parsed)), keys, environ)
+    key = keys[0] if keys else ""
+    for number in _SIGNALS:
+        signal.signal(number, _stop)
+    if wish.url:
+        served = Server(_url(wish, parsed), key).served(_names(wish, parsed))
+        return _run(path, wish, served, key, environ)
+    url, host, port = _url(wish, parsed), _host(parsed), parsed.settings.daemon.port
+    address = running(host, port)
+    if address:
+        served = Server(_url(wish, parsed, address), key).served(_names(wish, parsed))
+        return _run(path, wish, served, key, environ)
     if not parsed.given & {*MODEL_SOURCES, "models_dir", "models_preset"}:
         raise LaunchError(
             f"no llamad runs at {url}: name a model to start one with, -m FILE or -hf USER/MODEL"
@@ -195,18 +222,28 @@ def launch(wish: Wish, parsed: Parsed, environ: Mapping[str, str]) -> int:
     print(f"llamad: starting {shlex.join(['llamad', *flags])}", file=sys.stderr)
     daemon = Daemon(flags, environ)
     try:
-        daemon.wait(server, sys.stderr)
-        return _run(path, wish, server.served([wish.use] if wish.use else []), keys, environ)
+        daemon.wait(Server(url, key), host, port, sys.stderr)
+        server = Server(_url(wish, parsed, running(host, port)), key)
+        return _run(path, wish, server.served([wish.use] if wish.use else []), key, environ)
     finally:
+        for number in _SIGNALS:
+            signal.signal(number, lambda *_: None)
         daemon.stop()
 
 
-def _run(path: str, wish: Wish, served: Served, keys: Sequence[str], environ: Mapping[str, str]) -> int:
+def _stop(number: int, _: object) -> None:
+    """End the launch by an exception, so that a daemon that was started and temporary files go."""
+    raise StoppedError(number)
+
+
+def _run(path: str, wish: Wish, served: Served, key: str, environ: Mapping[str, str]) -> int:
     setup = wish.program.setup(served)
     n_ctx = f", {served.n_ctx} tokens of context" if served.n_ctx else ""
     print(f"llamad: {wish.program.name} uses {served.model} at {served.url}{n_ctx}", file=sys.stderr)
     with tempfile.TemporaryDirectory(prefix="llamad-launch-") as folder:
-        variables = _variables(setup, keys[0] if keys else NO_KEY, folder, environ)
+        variables = _variables(setup, key or NO_KEY, folder, environ)
+        if not wish.url:
+            _avoid_proxies(variables, served.url)
         return _wait([path, *setup.arguments, *wish.arguments], variables)
 
 
@@ -221,12 +258,31 @@ def _variables(setup: Setup, key: str, folder: str, environ: Mapping[str, str]) 
     return variables
 
 
+def _avoid_proxies(variables: dict[str, str], url: str) -> None:
+    """Let the program reach this machine itself, if it has a proxy for others."""
+    if not any(variables.get(name) or variables.get(name.upper()) for name in _PROXIES):
+        return
+    for name in ("no_proxy", "NO_PROXY"):
+        known = variables.get(name) or variables.get(name.swapcase(), "")
+        variables[name] = ",".join(part for part in (known, urllib.parse.urlsplit(url).hostname) if part)
+
+
 def _wait(command: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Run the command in this terminal and return its status. Signals of the terminal are for it."""
+    """Run the command in this terminal and return its status. The terminal sends its signals to the command, too, and
+    others are handed on."""
+    early: list[int] = []
+    process: subprocess.Popen[bytes] | None = None
+
+    def hand_on(number: int, _: object) -> None:
+        if process is None:
+            early.append(number)
+        elif number in (signal.SIGTERM, signal.SIGHUP):
+            process.send_signal(number)
+
+    for number in _SIGNALS:
+        signal.signal(number, hand_on)  # not ignored, because the command would inherit that
     process = subprocess.Popen(command, env=dict(environ))
-    for number in (signal.SIGINT, signal.SIGQUIT):
-        signal.signal(number, signal.SIG_IGN)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda received, _: process.send_signal(received))
+    for received in early:
+        process.send_signal(received)
     status = process.wait()
     return 128 - status if status < 0 else status

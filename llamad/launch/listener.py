@@ -6,8 +6,12 @@ A key must not be sent to whoever happens to listen: the port may belong to anot
 from __future__ import annotations
 
 import os
+import socket
+import sys
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -16,11 +20,13 @@ _LISTENING = "0A"
 
 
 class Listener(msgspec.Struct, frozen=True):
-    """`command` is the command line of its process, or empty if that cannot be read."""
+    """`address` is the one on which it listens. `command` is the command line of its process, or empty if that is
+    unknown."""
 
     uid: int
     pid: int  # 0 if unknown
     command: tuple[str, ...]
+    address: str = ""
 
     @property
     def is_llamad(self) -> bool:
@@ -34,14 +40,42 @@ class Listener(msgspec.Struct, frozen=True):
 def find(port: int) -> list[Listener]:
     """Return the listeners on this TCP port, on any address."""
     listeners = []
-    for uid, inode in _sockets(port):
+    for uid, inode, address in sorted(_sockets(port)):
         pid = _process(inode) if uid == os.geteuid() or os.geteuid() == 0 else 0
-        listeners.append(Listener(uid, pid, _command(pid) if pid else ()))
+        listeners.append(Listener(uid, pid, _command(pid) if pid else (), address))
     return listeners
 
 
-def _sockets(port: int) -> set[tuple[int, str]]:
-    """Return the user and the inode of each socket that listens on the port."""
+def address_of(host: str, listeners: Sequence[Listener]) -> str:
+    """Return the address of a host that one of the listeners serves, or an empty text. A name may also have addresses
+    where nobody listens yet, and the address may be another machine's."""
+    for *_, (address, *_) in _addresses(host):
+        wildcards = ("0.0.0.0", "::") if "." in address else ("::",)
+        if _is_local(address) and any(one.address in (address, *wildcards) for one in listeners):
+            return str(address)
+    return ""
+
+
+def _addresses(host: str) -> list[Any]:
+    try:
+        return socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+    except OSError:
+        return []
+
+
+def _is_local(address: str) -> bool:
+    """Return whether this machine has the address: nobody can listen on another one."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as one:
+        try:
+            one.bind((address, 0))
+        except OSError:
+            return False
+    return True
+
+
+def _sockets(port: int) -> set[tuple[int, str, str]]:
+    """Return the user, the inode and the address of each socket that listens on the port."""
     sockets = set()
     for name in ("tcp", "tcp6"):
         try:
@@ -49,9 +83,16 @@ def _sockets(port: int) -> set[tuple[int, str]]:
         except OSError:
             continue
         for fields in map(str.split, lines):
-            if fields[3] == _LISTENING and int(fields[1].rpartition(":")[2], 16) == port:
-                sockets.add((int(fields[7]), fields[9]))
+            address, _, number = fields[1].partition(":")
+            if fields[3] == _LISTENING and int(number, 16) == port:
+                sockets.add((int(fields[7]), fields[9], _text_of(address)))
     return sockets
+
+
+def _text_of(words: str) -> str:
+    """Return the address that the kernel writes as words of 32 bits, each in the byte order of the machine."""
+    data = b"".join(int(words[i : i + 8], 16).to_bytes(4, sys.byteorder) for i in range(0, len(words), 8))
+    return socket.inet_ntop(socket.AF_INET if len(data) == 4 else socket.AF_INET6, data)
 
 
 def _process(inode: str) -> int:

@@ -125,8 +125,9 @@ def _base(name: str) -> str:
     return os.path.basename(name).removesuffix(".gguf")
 
 
-def is_running(port: int) -> bool:
-    """Return whether a llamad of this user listens on the port. Raises LaunchError if somebody else does."""
+def running(host: str, port: int) -> str:
+    """Return the address at which a llamad of this user listens on the port, or an empty text if nobody does. Raises
+    LaunchError if somebody else does, whatever the address."""
     listeners = listener.find(port)
     for one in listeners:
         if one.uid != os.geteuid():
@@ -139,7 +140,14 @@ def is_running(port: int) -> bool:
             raise LaunchError(
                 f"port {port} is taken by {name} (process {one.pid}), which is no llamad: name another --port"
             )
-    return bool(listeners)
+    address = listener.address_of(host, listeners)
+    if listeners and not address:
+        where = " and ".join(sorted({one.address for one in listeners}))
+        raise LaunchError(
+            f"a llamad listens on port {port} of {where}, but not of {host}: name its address with --host, or another"
+            " machine's with --url"
+        )
+    return address
 
 
 class Daemon:
@@ -159,8 +167,9 @@ class Daemon:
                 start_new_session=True,
             )
 
-    def wait(self, server: Server, shown: TextIO) -> None:
-        """Return when the server is ready; show its log until then. Raises LaunchError."""
+    def wait(self, server: Server, host: str, port: int, shown: TextIO) -> None:
+        """Return when the server is ready; show its log until then. Raises LaunchError, also if somebody else has taken
+        its port meanwhile."""
         with open(self.log_path, encoding="utf-8", errors="replace") as log:
             while True:
                 shown.write(log.read())
@@ -168,7 +177,7 @@ class Daemon:
                 if self._process.poll() is not None:
                     shown.write(log.read())
                     raise LaunchError("the server has ended; its last lines say why")
-                if listener.find(_port(server.url)) and not server.state():
+                if running(host, port) and not server.state():
                     return
                 time.sleep(POLL_SECONDS)
 
@@ -183,7 +192,3 @@ class Daemon:
                 self._process.wait()
         with contextlib.suppress(OSError):
             self._folder.cleanup()
-
-
-def _port(url: str) -> int:
-    return int(url.rpartition(":")[2])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -13,9 +15,10 @@ from typing import Any
 
 import pytest
 from support.clients.launched import KEY, SERVED, Launch
-from support.live_daemon import Live
+from support.live_daemon import Live, until
 
 from llamad.launch import listener
+from llamad.launch import server as server_module
 
 PROGRAMS = ("claude", "codex", "opencode", "qwen", "aider")
 
@@ -168,6 +171,134 @@ def test_a_key_is_not_sent_to_another_user(launch: Launch) -> None:
         process.wait()
     assert done.returncode == 1
     assert "belongs to another user's program (uid 65534)" in done.stderr
+
+
+def test_a_key_is_not_sent_to_another_machine(server: Live, launch: Launch) -> None:
+    """A llamad of this machine has the port, but the name is that of another one."""
+    port = str(server.client.port)
+    for host in ("192.0.2.1", "127.0.0.2"):
+        done = launch("claude", "--host", host, "--port", port, LLAMA_API_KEY=KEY)
+        assert done.returncode == 1
+        assert f"listens on port {port} of 127.0.0.1, but not of {host}" in done.stderr
+
+
+def test_a_name_becomes_the_address_where_the_daemon_listens(
+    server: Live, launch: Launch, tmp_path: Path
+) -> None:
+    """Another user could listen on the name's other addresses."""
+    port = str(server.client.port)
+    assert launch("claude", "--host", "localhost", "--port", port, LLAMA_API_KEY=KEY).returncode == 7
+    assert seen(tmp_path)["environ"]["ANTHROPIC_BASE_URL"] == f"http://127.0.0.1:{port}"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_a_key_is_not_sent_to_who_takes_the_port_during_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The daemon that was started cannot listen then, and may take a while to say so."""
+    port = free_port()
+    process = _listening(port, 65534)
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: process)
+    daemon = server_module.Daemon([], {})
+    try:
+        with pytest.raises(server_module.LaunchError, match="belongs to another user's program"):
+            daemon.wait(
+                server_module.Server(f"http://127.0.0.1:{port}", KEY), "127.0.0.1", port, io.StringIO()
+            )
+    finally:
+        daemon.stop()
+
+
+@pytest.mark.parametrize(
+    ("words", "address"),
+    [
+        ("0100007F", "127.0.0.1"),
+        ("00000000", "0.0.0.0"),
+        ("00000000000000000000000001000000", "::1"),
+        ("00000000000000000000000000000000", "::"),
+    ],
+)
+@pytest.mark.skipif(sys.byteorder != "little", reason="the words are those of a little-endian machine")
+def test_addresses_of_the_kernel(words: str, address: str) -> None:
+    assert listener._text_of(words) == address
+
+
+def test_a_proxy_is_not_used_for_this_machine(server: Live, launch: Launch, tmp_path: Path) -> None:
+    port = str(server.client.port)
+    known = {"HTTP_PROXY": "http://192.0.2.1:3128", "NO_PROXY": "intranet", "LLAMA_API_KEY": KEY}
+    assert launch("claude", "--port", port, **known).returncode == 7
+    environ = seen(tmp_path)["environ"]
+    assert environ["NO_PROXY"] == environ["no_proxy"] == "intranet,127.0.0.1"
+    assert launch("claude", "--port", port, LLAMA_API_KEY=KEY).returncode == 7
+    assert "NO_PROXY" not in seen(tmp_path)["environ"]
+
+
+# --- signals -----------------------------------------------------------------------------------------------------
+
+
+def _begun(folder: Path, stand_ins: Path, *arguments: str) -> subprocess.Popen[str]:
+    """A launch that goes on in the background, with temporary files in a folder of their own."""
+    (folder / "temporary").mkdir()
+    environ = {
+        "PATH": f"{stand_ins}:{os.environ['PATH']}",
+        "HOME": str(folder),
+        "SEEN": str(folder / "seen.json"),
+        "TMPDIR": str(folder / "temporary"),
+        "LLAMA_API_KEY": KEY,
+    }
+    command = [sys.executable, "-m", "llamad", "launch", *arguments]
+    return subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True)
+
+
+def _daemons(port: int) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            words = listener._command(int(entry.name))
+            if str(port) in words and "launch" not in words:
+                found.append(int(entry.name))
+    return found
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_during_the_start_ends_the_daemon(
+    number: int, scripted_model: str, stand_ins: Path, tmp_path: Path
+) -> None:
+    port = free_port()
+    flags = ("-t", "1", "-m", scripted_model, *SERVED, "--port", str(port))
+    process = _begun(tmp_path, stand_ins, "claude", *flags)
+    assert process.stderr is not None
+    assert "starting llamad" in process.stderr.readline()
+    until(lambda: _daemons(port))
+    process.send_signal(number)
+    _, rest = process.communicate(timeout=60)
+    if not (tmp_path / "seen.json").exists():  # the daemon may have been ready sooner
+        assert process.returncode == 128 + number, rest
+    assert _daemons(port) == []
+    assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def test_a_signal_is_handed_on_to_the_program(server: Live, stand_ins: Path, tmp_path: Path) -> None:
+    """aider has a temporary file, which goes with it."""
+    (stand_ins / "aider").write_text(
+        f"#!{sys.executable}\n"
+        "import os, signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(9))\n"
+        "assert os.path.isfile(os.environ['AIDER_MODEL_METADATA_FILE'])\n"
+        "open(os.environ['SEEN'], 'w')\n"
+        "time.sleep(300)\n"
+    )
+    process = _begun(tmp_path, stand_ins, "aider", "--port", str(server.client.port))
+    until((tmp_path / "seen.json").exists)
+    assert list((tmp_path / "temporary").iterdir()) != []
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode == 9
+    assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def test_a_program_that_a_signal_ends(server: Live, launch: Launch, stand_ins: Path) -> None:
+    (stand_ins / "qwen").write_text(f"#!{sys.executable}\nimport os\nos.kill(os.getpid(), 9)\n")
+    done = launch("qwen", "--port", str(server.client.port), LLAMA_API_KEY=KEY)
+    assert done.returncode == 137
 
 
 def test_a_running_llamad_is_recognised(server: Live) -> None:

@@ -1,4 +1,5 @@
-"""aider, which speaks OpenAI's chat completions, and gets the size of the context from a file."""
+"""aider, which speaks OpenAI's chat completions, and gets the size of the context from a file. Variables in a project's
+.env win over those of the process, but not over arguments and its own AIDER_OPENAI_API_KEY."""
 
 from __future__ import annotations
 
@@ -10,9 +11,6 @@ from llamad.launch.programs.program import PATIENCE_SECONDS, Program, Served, Se
 def _setup(served: Served) -> Setup:
     name = f"openai/{served.model}"
     environ = {
-        "OPENAI_API_BASE": f"{served.url}/v1",
-        "AIDER_MODEL": name,
-        "AIDER_WEAK_MODEL": name,
         "AIDER_TIMEOUT": str(PATIENCE_SECONDS),
         "AIDER_SHOW_MODEL_WARNINGS": "false",
         "AIDER_CHECK_UPDATE": "false",
@@ -30,7 +28,8 @@ def _setup(served: Served) -> Setup:
             "mode": "chat",
         }
         files["AIDER_MODEL_METADATA_FILE"] = json.dumps({name: about})
-    return Setup(environ, keys=("OPENAI_API_KEY",), files=files)
+    arguments = ("--openai-api-base", f"{served.url}/v1", "--model", name, "--weak-model", name)
+    return Setup(environ, keys=("AIDER_OPENAI_API_KEY",), arguments=arguments, files=files)
 
 
 PROGRAM = Program("aider", "uv tool install aider-chat", _setup)

@@ -1,6 +1,9 @@
-"""Claude Code, which speaks Anthropic's dialect."""
+"""Claude Code, which speaks Anthropic's dialect. Variables in the user's settings win over those of the process, so our
+key would go to another service that is set up there; --settings wins over both."""
 
 from __future__ import annotations
+
+import json
 
 from llamad.launch.programs.program import PATIENCE_SECONDS, Program, Served, Setup
 
@@ -25,7 +28,13 @@ def _setup(served: Served) -> Setup:
     if served.n_ctx:
         environ["CLAUDE_CODE_MAX_CONTEXT_TOKENS"] = str(served.n_ctx)
         environ["CLAUDE_CODE_MAX_OUTPUT_TOKENS"] = str(served.n_answer_max)
-    return Setup(environ, keys=("ANTHROPIC_AUTH_TOKEN",), unset=("ANTHROPIC_API_KEY",))
+    settings = json.dumps({"env": environ})
+    return Setup(
+        environ,
+        keys=("ANTHROPIC_AUTH_TOKEN",),
+        unset=("ANTHROPIC_API_KEY",),
+        arguments=("--settings", settings),
+    )
 
 
 PROGRAM = Program("claude", "npm install -g @anthropic-ai/claude-code", _setup)
