@@ -21,7 +21,8 @@ from llamad.api.openai.chat_request import Chat, settle_chat, start, with_chat
 from llamad.api.openai.responses_items import Events, OutputItems
 from llamad.api.openai.responses_reading import ReadRequest, with_request
 from llamad.api.openai.responses_request import Given
-from llamad.api.request.errors import ApiError
+from llamad.api.request.errors import ApiError, PromptTooLongError
+from llamad.api.service.error_dialects import CONTEXT_LENGTH, responses_body, responses_response
 from llamad.api.service.response_store import ResponseStore, Stored
 from llamad.api.service.served_model import ServedModel
 from llamad.api.service.service import Service
@@ -157,9 +158,19 @@ class ResponseDialect(Dialect[Job, CompletionPart]):
         return _encode(self._kept(self._response(status, answer.items, part), part))
 
     def failed(self, error: ApiError) -> bytes:
-        """Return an error event: its own fields, and the usual error object."""
-        fields = {"code": error.type, "message": error.message, "param": None}
-        return self.events.make("error", **fields, **error.body())
+        """Return an error event: its own fields, and the usual error object. Before it stands the failed response, if
+        the prompt is too long: Codex looks for the reason there, and would repeat the request without it."""
+        code, before = error.type, b""
+        if isinstance(error, PromptTooLongError):
+            code = CONTEXT_LENGTH
+            response = self._response("failed", [], None)
+            response["error"] = {"code": code, "message": error.message}
+            before = self.events.make("response.failed", response=response)
+        fields = {"code": code, "message": error.message, "param": None}
+        return before + self.events.make("error", **fields, **responses_body(error))
+
+    def refused(self, error: ApiError) -> Response:
+        return responses_response(error)
 
 
 def handle(served: ServedModel, exchange: Exchange) -> None:

@@ -57,8 +57,11 @@ class ApiError(Exception):
         self.extra = extra or {}
         self.headers = headers + _NO_RETRY if status == 501 else headers
 
+    def fields(self) -> dict[str, object]:
+        return {"code": self.status, "message": self.message, "type": self.type, **self.extra}
+
     def body(self) -> dict[str, object]:
-        return {"error": {"code": self.status, "message": self.message, "type": self.type, **self.extra}}
+        return {"error": self.fields()}
 
     def response(self) -> Response:
         return Response(
@@ -108,16 +111,27 @@ def engine_ended(*, was_running: bool = False) -> ApiError:
     )
 
 
-def too_long(n_prompt: int, n_ctx: int, n_system: int = 0, *, is_more: bool = False) -> ApiError:
+SHORTEN = "shorten the prompt or start llamad with a larger -c"
+
+
+class PromptTooLongError(ApiError):
+    """The error for a prompt that fills its slot's context. Each dialect has its own words for it
+    (service/error_dialects.py), because clients compact a conversation when they read them."""
+
+    def __init__(self, n_prompt: int, n_ctx: int, of_them: str, more_than: str) -> None:
+        super().__init__(
+            400,
+            # Clients search for words in the middle: llama-server's, and OpenAI's after them.
+            f"The prompt of {more_than}{n_prompt} tokens{of_them} exceeds the available context size of {n_ctx} tokens."
+            f" This model's maximum context length is {n_ctx} tokens: {SHORTEN}.",
+            type="exceed_context_size_error",
+            extra={"n_prompt_tokens": n_prompt, "n_ctx": n_ctx},
+        )
+        self.n_prompt, self.n_ctx = n_prompt, n_ctx
+
+
+def too_long(n_prompt: int, n_ctx: int, n_system: int = 0, *, is_more: bool = False) -> PromptTooLongError:
     """Return the error for a prompt that fills its slot's context; `n_system` of its tokens belong to the server's
     system prompt. `is_more`: the tokens were not counted to the end."""
-    more_than = "more than " if is_more else ""
     of_them = f", {n_system} of them of the system prompt," if n_system else ""
-    return ApiError(
-        400,
-        # Clients search for the words in the middle.
-        f"The prompt of {more_than}{n_prompt} tokens{of_them} exceeds the available context size of {n_ctx} tokens;"
-        " shorten the prompt or start llamad with a larger -c.",
-        type="exceed_context_size_error",
-        extra={"n_prompt_tokens": n_prompt, "n_ctx": n_ctx},
-    )
+    return PromptTooLongError(n_prompt, n_ctx, of_them, "more than " if is_more else "")
