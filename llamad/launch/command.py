@@ -171,7 +171,10 @@ def _names(wish: Wish, parsed: Parsed) -> list[str]:
 
 
 def _start_flags(wish: Wish, parsed: Parsed) -> list[str]:
-    return [*wish.flags, *([] if parsed.given & _DRAFTS else ["--spec", "auto"])]
+    flags = [*wish.flags, *([] if parsed.given & _DRAFTS else ["--spec", "auto"])]
+    if wish.program.report_context and "report_context" not in parsed.given:
+        flags += ["--report-context", str(wish.program.report_context)]
+    return flags
 
 
 # --- showing and launching ---------------------------------------------------------------------------------------
@@ -181,7 +184,9 @@ def show(wish: Wish, parsed: Parsed) -> int:
     """Print what would be set, as lines of a shell. It needs neither server nor program."""
     url, names = _url(wish, parsed), _names(wish, parsed)
     n_ctx = parsed.settings.model.n_ctx if "n_ctx" in parsed.given else 0
-    setup = wish.program.setup(Served(url, os.path.basename(names[0]) if names else "MODEL", n_ctx))
+    n_reported = parsed.settings.model.report_context or (0 if wish.url else wish.program.report_context)
+    model = os.path.basename(names[0]) if names else "MODEL"
+    setup = wish.program.setup(Served(url, model, n_ctx, n_reported))
     if not wish.url:
         command = shlex.join(["llamad", *_start_flags(wish, parsed)])
         print(f"# Unless a llamad runs at {url}: {command}")

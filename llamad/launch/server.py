@@ -49,7 +49,8 @@ class Server:
             chosen = models
         if len(chosen) == 1:
             model = chosen[0]["id"]
-            return Served(self.url, model, self._context(chosen[0]))
+            n_ctx = self._context(chosen[0])
+            return Served(self.url, model, n_ctx, self._reported(model))
         listed = ", ".join(ids) or "no models"
         if names and not chosen:
             raise LaunchError(f"{self.url} serves {listed}, and not {names[0]}: choose with --use NAME")
@@ -72,6 +73,15 @@ class Server:
         settings = self._get(f"/props?{query}", LOAD_SECONDS).get("default_generation_settings", {})
         return int(settings.get("n_ctx", 0))
 
+    def _reported(self, model: str) -> int:
+        """Return the context in whose scale Anthropic's dialect counts, or 0. Other servers do not tell it."""
+        path = f"/v1/models/{urllib.parse.quote(model)}"
+        try:
+            shown = self._get(path, headers={"anthropic-version": "2023-06-01"})
+        except _Status:
+            return 0
+        return int(shown.get("max_input_tokens") or 0)
+
     def state(self) -> str:
         """Return "" if the server is ready, or what it says about its state. Raises LaunchError if it has failed."""
         try:
@@ -82,10 +92,12 @@ class Server:
             return error.message
         return ""
 
-    def _get(self, path: str, seconds: float = REQUEST_SECONDS) -> dict[str, Any]:
+    def _get(
+        self, path: str, seconds: float = REQUEST_SECONDS, headers: Mapping[str, str] | None = None
+    ) -> dict[str, Any]:
         """Return the JSON of an answer. Raises LaunchError."""
-        headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
-        request = urllib.request.Request(self.url + path, headers=headers)
+        key = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        request = urllib.request.Request(self.url + path, headers={**key, **(headers or {})})
         # Proxies are for other machines, and the program asks this server itself.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:

@@ -93,9 +93,38 @@ def test_a_daemon_is_started_and_ends_with_the_program(
     flags = ("-t", "1", "-m", scripted_model, *SERVED, "--port", str(port))
     done = launch("claude", *flags, LLAMA_API_KEY=KEY)
     assert done.returncode == 7, done.stderr
-    assert "--spec auto" in done.stderr
-    assert seen(tmp_path)["environ"]["CLAUDE_CODE_MAX_CONTEXT_TOKENS"] == "65536"
+    assert "--spec auto --report-context 200000" in done.stderr
+    assert "65536 tokens of context" in done.stderr
+    environ = seen(tmp_path)["environ"]
+    assert environ["CLAUDE_CODE_MAX_CONTEXT_TOKENS"] == environ["CLAUDE_CODE_AUTO_COMPACT_WINDOW"] == "200000"
+    assert environ["CLAUDE_CODE_MAX_OUTPUT_TOKENS"] == "16384"
     assert listener.find(port) == []
+
+
+def test_the_scale_of_the_counts_of_a_running_daemon(
+    scripted_model: str, launch: Launch, tmp_path: Path
+) -> None:
+    """Claude Code compacts by the window that its counts are told for."""
+    with Live(*SERVED, "--report-context", "150000", model=scripted_model) as live:
+        port = str(live.client.port)
+        assert launch("claude", "--port", port).returncode == 7
+    environ = seen(tmp_path)["environ"]
+    assert environ["CLAUDE_CODE_MAX_CONTEXT_TOKENS"] == "150000"
+    assert environ["CLAUDE_CODE_AUTO_COMPACT_WINDOW"] == "150000"
+
+
+def test_true_counts_of_a_small_context(server: Live, launch: Launch, tmp_path: Path) -> None:
+    """Claude Code would compact all the time: it keeps 33,000 tokens of its window free."""
+    assert launch("claude", "--port", str(server.client.port), LLAMA_API_KEY=KEY).returncode == 7
+    assert "CLAUDE_CODE_AUTO_COMPACT_WINDOW" not in seen(tmp_path)["environ"]
+
+
+def test_a_chosen_scale_stays(launch: Launch) -> None:
+    flags = ("-m", "x.gguf", "--report-context", "120000", "--print")
+    done = launch("claude", *flags)
+    assert "--spec auto --report-context" not in done.stdout
+    assert "export CLAUDE_CODE_MAX_CONTEXT_TOKENS=120000" in done.stdout
+    assert "report-context" not in launch("codex", "-m", "x.gguf", "--print").stdout
 
 
 def test_a_daemon_that_does_not_start(launch: Launch, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ Runs on the event loop. request.py reads the request; job.py runs it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -20,6 +21,7 @@ from llamad.api.openai import objects
 from llamad.api.openai.chat_request import Chat, settle_chat, start, with_chat
 from llamad.api.openai.input_tokens import count
 from llamad.api.request.errors import ApiError
+from llamad.api.request.reported_context import Scale
 from llamad.api.service.body_reading import with_body
 from llamad.api.service.error_dialects import anthropic_body, anthropic_response
 from llamad.api.service.served_model import ServedModel
@@ -37,23 +39,26 @@ MAX_TOKENS = 4096
 _encode = msgspec.json.Encoder().encode
 
 
-def _usage(n_prompt: int, n_cached: int, n_decoded: int) -> dict[str, int]:
+def _usage(scale: Callable[[int], int], n_prompt: int, n_cached: int, n_decoded: int) -> dict[str, int]:
     """Return the usage. Anthropic counts cached tokens separately from the rest of the input."""
     return {
-        "input_tokens": n_prompt - n_cached,
+        "input_tokens": scale(n_prompt) - scale(n_cached),
         "cache_creation_input_tokens": 0,
-        "cache_read_input_tokens": n_cached,
-        "output_tokens": n_decoded,
+        "cache_read_input_tokens": scale(n_cached),
+        "output_tokens": scale(n_decoded),
     }
 
 
 class MessageDialect(Dialect[Job, CompletionPart]):
-    """The dialect of one request: its id, and how reasoning is shown."""
+    """The dialect of one request: its id, how reasoning is shown, and the scale of its counts."""
 
-    def __init__(self, chat: Chat, thinking: Thinking, request_id: str) -> None:
+    def __init__(
+        self, chat: Chat, thinking: Thinking, request_id: str, scale: Callable[[int], int] = int
+    ) -> None:
         self.chat = chat
         self.thinking = thinking
         self.request_id = request_id
+        self.scale = scale
         self.id = objects.new_id("msg_")
 
     def _answer(self, part: CompletionPart) -> ContentBlocks:
@@ -89,7 +94,7 @@ class MessageDialect(Dialect[Job, CompletionPart]):
 
     def begin(self, job: Job) -> bytes:
         part = job.parts[0]
-        message = self._message([], _usage(part.n_prompt, part.n_cached, part.n_decoded))
+        message = self._message([], _usage(self.scale, part.n_prompt, part.n_cached, part.n_decoded))
         return event("message_start", message=message) + event("ping")
 
     def piece(self, part: CompletionPart, piece: TextEvent) -> bytes:
@@ -104,7 +109,7 @@ class MessageDialect(Dialect[Job, CompletionPart]):
         answer = self._answer(part)
         out = answer.take(answer.parser.finish()) + answer.close()
         done = part.ended
-        usage = _usage(done.n_prompt, done.n_cached, done.n_decoded)
+        usage = _usage(self.scale, done.n_prompt, done.n_cached, done.n_decoded)
         more = {"timings": ended_timings(part.ended, part.miss)} if answer.more else {}
         return out + event("message_delta", delta=self._stop(part), usage=usage, **more)
 
@@ -117,7 +122,9 @@ class MessageDialect(Dialect[Job, CompletionPart]):
         answer.take(answer.parser.feed(part.data().decode("utf-8", "replace")))
         answer.take(answer.parser.finish())
         answer.close()
-        message = self._message(answer.blocks, _usage(done.n_prompt, done.n_cached, done.n_decoded))
+        message = self._message(
+            answer.blocks, _usage(self.scale, done.n_prompt, done.n_cached, done.n_decoded)
+        )
         return _encode(message | self._stop(part))
 
     def failed(self, error: ApiError) -> bytes:
@@ -149,7 +156,8 @@ def _start(
 
     def submit(chat: Chat) -> None:
         constraint = settle_chat(chat, request, served)
-        dialect = MessageDialect(chat, thinking, exchange.request.request_id)
+        scale = Scale.of(served.settings, model)
+        dialect = MessageDialect(chat, thinking, exchange.request.request_id, scale)
         job = Job(served, exchange, request, constraint, model, engine, dialect, id=dialect.id, markers=True)
         job.memory.keep_only(chat.kept_bytes(exchange.n_decoded))
         start(chat, job)
@@ -159,11 +167,11 @@ def _start(
 
 def count_tokens(served: ServedModel, exchange: Exchange) -> None:
     """POST /v1/messages/count_tokens; also counts a chat that is too long for the context."""
-    served.described_text()
+    scale = Scale.of(served.settings, served.described_text())
     n_bytes = len(exchange.request.body)
     with_body(
         served.service,
         exchange,
         partial(_read, served),
-        lambda read: count(served, exchange, read[0], n_bytes),
+        lambda read: count(served, exchange, read[0], n_bytes, scale),
     )

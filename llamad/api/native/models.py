@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from llamad.api.request.errors import ApiError
+from llamad.api.request.reported_context import Scale
 from llamad.api.service.adapters import JOINT
 from llamad.api.service.error_dialects import is_anthropic
 from llamad.api.service.model_table import ModelTable
@@ -45,8 +46,13 @@ def _model_json(served: ServedModel, name: str) -> dict[str, Any]:
     }
     model = served.host.model
     if model is not None:
-        entry["meta"] = meta_json(model)
+        entry |= sizes_json(model)
     return entry
+
+
+def sizes_json(model: Model) -> dict[str, Any]:
+    """Return what an entry tells about a model that was loaded. Clients look for the context in several places."""
+    return {"context_length": model.n_ctx_slot, "meta": meta_json(model)}
 
 
 def meta_json(model: Model) -> dict[str, Any]:
@@ -102,8 +108,14 @@ def short_count(n: int) -> str:
     return str(n)
 
 
-def anthropic_json(service: Service, name: str) -> dict[str, Any]:
-    return {"type": "model", "id": name, "display_name": name, "created_at": _stamp(service.t_created)}
+def anthropic_json(service: Service, name: str, served: ServedModel | None) -> dict[str, Any]:
+    """Return a model in Anthropic's format. Once the model was loaded it has the context, in the scale of the counts of
+    /v1/messages."""
+    created = _stamp(service.t_created)
+    shown: dict[str, Any] = {"type": "model", "id": name, "display_name": name, "created_at": created}
+    if served is not None and served.host.model is not None:
+        shown["max_input_tokens"] = Scale.of(served.settings, served.host.model).n_reported
+    return shown
 
 
 def _stamp(seconds: int) -> str:
@@ -130,7 +142,7 @@ def listing(models: ModelTable, exchange: Exchange) -> None:
     named = [(one, one.name_for(exchange.request)) for one in models]
     listed: dict[str, Any]
     if is_anthropic(exchange.request):
-        data = [anthropic_json(one.service, name) for one, name in named]
+        data = [anthropic_json(one.service, name, one) for one, name in named]
         listed = {"data": data, "has_more": False, "first_id": data[0]["id"], "last_id": data[-1]["id"]}
     else:
         entries = [_entries_json(one, name) for one, name in named]
@@ -149,7 +161,7 @@ def handle(models: ModelTable, exchange: Exchange) -> None:
     named = [(one, one.name_for(exchange.request)) for one in models]
     for one, name in named:
         if id_model == name or id_model in one.settings.aliases:
-            shown = anthropic_json(one.service, name) if is_other else _model_json(one, name)
+            shown = anthropic_json(one.service, name, one) if is_other else _model_json(one, name)
             exchange.send(Response(200, msgspec.json.encode(shown)))
             return
         for entry in () if is_other else _entries_json(one, name)[1:]:

@@ -6,6 +6,7 @@ Runs on the event loop; a worker tokenizes long prompts. A chat that is too long
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -24,7 +25,7 @@ from llamad.http.exchange import Exchange
 from llamad.http.request import Response
 from llamad.protocol.model_info import Model
 
-_OPENAI = {"object": "response.input_tokens"}
+_OPENAI: dict[str, Any] = {"object": "response.input_tokens"}
 
 
 def of_chat(served: ServedModel, exchange: Exchange) -> None:
@@ -47,8 +48,15 @@ def of_response(served: ServedModel, exchange: Exchange) -> None:
     with_request(served, exchange, then, only_counts=True)
 
 
-def count(served: ServedModel, exchange: Exchange, request: ChatRequest, n_bytes: int, **more: Any) -> None:
-    """Send a response with the number of tokens and the fields of `more`."""
+def count(
+    served: ServedModel,
+    exchange: Exchange,
+    request: ChatRequest,
+    n_bytes: int,
+    scale: Callable[[int], int] = int,
+    **more: Any,
+) -> None:
+    """Send a response with the number of tokens, as `scale` reports it, and the fields of `more`."""
 
     def count_chat(chat: Chat) -> None:
         model, system = served.described_text(), served.key_states.system(exchange.request.key_name)
@@ -56,7 +64,7 @@ def count(served: ServedModel, exchange: Exchange, request: ChatRequest, n_bytes
             counted = served.enter_preparing(exchange)
             served.service.spawn(exchange, with_files(chat.media_prompt(chat.media)), counted)
             return
-        work = partial(_counted, model, system.tokens, chat.sent, more)
+        work = partial(_counted, model, system.tokens, chat.sent, scale, more)
         if len(chat.prompt) <= prompts.TEXT_INLINE_MAX:
             _send(exchange, request, work())
         else:
@@ -73,7 +81,7 @@ def count(served: ServedModel, exchange: Exchange, request: ChatRequest, n_bytes
         system = served.key_states.system(exchange.request.key_name)
         work = partial(prompt.tokens, model, system.tokens)
         tokens = await served.service.texts.run(served.service.client(exchange.request), prompt.n_chars, work)
-        _send(exchange, request, msgspec.json.encode({"input_tokens": len(tokens) // 4, **more}))
+        _send(exchange, request, msgspec.json.encode({"input_tokens": scale(len(tokens) // 4), **more}))
 
     with_chat(served, exchange, request, n_bytes, count_chat)
 
@@ -83,11 +91,13 @@ def _send(exchange: Exchange, request: ChatRequest, body: bytes) -> None:
     exchange.send(Response(200, body, headers=headers))
 
 
-def _counted(model: Model, system: bytes, prompt: Prompt | Built, more: dict[str, Any]) -> bytes:
+def _counted(
+    model: Model, system: bytes, prompt: Prompt | Built, scale: Callable[[int], int], more: dict[str, Any]
+) -> bytes:
     """Return the response about a prompt that follows the tokens of the system prompt."""
     if isinstance(prompt, Built):
         tokens = prompt.tokens(model, system)
     else:
         assert isinstance(prompt, str)
         tokens = system + model.vocab.tokenize(prompt.encode("utf-8", "replace"), not system, True)
-    return msgspec.json.encode({"input_tokens": len(tokens) // 4, **more})
+    return msgspec.json.encode({"input_tokens": scale(len(tokens) // 4), **more})

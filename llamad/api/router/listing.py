@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from llamad.api.native.models import adapters_json, anthropic_json, meta_json
+from llamad.api.native.models import adapters_json, anthropic_json, sizes_json
 from llamad.api.request.errors import ApiError, shutting_down
 from llamad.api.service.error_dialects import is_anthropic
 from llamad.api.service.many_models import ManyModels
@@ -51,7 +51,7 @@ def entry_json(models: ManyModels, entry: Entry, *, has_key: bool) -> dict[str, 
         "can_remove": entry.source == _REMOVABLE,
     }
     if served is not None and served.host.model is not None:
-        shown["meta"] = meta_json(served.host.model)
+        shown |= sizes_json(served.host.model)
     elif (head := models.head(entry)) is not None:
         shown["meta"] = {
             "n_vocab": head.n_vocab,
@@ -104,7 +104,7 @@ def _send(models: ManyModels, exchange: Exchange) -> None:
     entries = [entry for entry in models.catalogue.entries.values() if not entry.is_hidden]
     listed: dict[str, Any]
     if is_anthropic(exchange.request):
-        data = [anthropic_json(models.service, entry.id) for entry in entries]
+        data = [anthropic_json(models.service, entry.id, models.known(entry)) for entry in entries]
         ends = {"first_id": data[0]["id"], "last_id": data[-1]["id"]} if data else {}
         listed = {"data": data, "has_more": False, **ends}
     else:
@@ -120,7 +120,7 @@ def one(models: ManyModels, exchange: Exchange) -> None:
     name = exchange.request.params["id_model"]
     entry = models.entry(name)
     if is_anthropic(exchange.request):
-        shown = anthropic_json(models.service, entry.id)
+        shown = anthropic_json(models.service, entry.id, models.known(entry))
     else:
         every = _entries_json(models, entry, has_key=models.service.has_key(exchange.request))
         shown = next((one for one in every if one["id"] == name), every[0])

@@ -23,6 +23,12 @@ class Context:
         help="Context size in tokens. All slots share it, or, with -np and without --kv-unified, it is split evenly"
         " between them; 0: from the model.",
     )
+    report_context: int = flag(
+        kind=Int(low=0),
+        default=0,
+        help="Context in tokens that clients of /v1/messages are told of: `usage` and count_tokens grow or shrink in"
+        " proportion, so that a client that assumes 200000 compacts in time; 0: true counts.",
+    )
     n_batch: int = flag(
         names=("-b", "--batch-size"),
         env=("LLAMA_ARG_BATCH",),

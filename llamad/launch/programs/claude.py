@@ -9,6 +9,10 @@ from llamad.launch.programs.program import PATIENCE_SECONDS, Program, Served, Se
 
 # Its limit for a stream without events cannot be set higher.
 STREAM_PATIENCE_SECONDS = 1800
+# The smallest window in which it compacts by itself. It keeps up to 33,000 tokens of a window free, which is most of a
+# small one, so the counts of a server that is started for it are in the scale of the window that it is made for.
+COMPACT_WINDOW_MIN = 100_000
+WINDOW = 200_000
 
 
 def _setup(served: Served) -> Setup:
@@ -25,8 +29,13 @@ def _setup(served: Served) -> Setup:
         "CLAUDE_CODE_ATTRIBUTION_HEADER": "0",
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
     }
+    window = served.n_reported or served.n_ctx
+    if window:
+        environ["CLAUDE_CODE_MAX_CONTEXT_TOKENS"] = str(window)
+    if window >= COMPACT_WINDOW_MIN:
+        # Only with this it compacts before the context is full. Without, it does so when a prompt was too long.
+        environ["CLAUDE_CODE_AUTO_COMPACT_WINDOW"] = str(window)
     if served.n_ctx:
-        environ["CLAUDE_CODE_MAX_CONTEXT_TOKENS"] = str(served.n_ctx)
         environ["CLAUDE_CODE_MAX_OUTPUT_TOKENS"] = str(served.n_answer_max)
     settings = json.dumps({"env": environ})
     return Setup(
@@ -37,4 +46,4 @@ def _setup(served: Served) -> Setup:
     )
 
 
-PROGRAM = Program("claude", "npm install -g @anthropic-ai/claude-code", _setup)
+PROGRAM = Program("claude", "npm install -g @anthropic-ai/claude-code", _setup, report_context=WINDOW)

@@ -16,11 +16,13 @@ ANSWER_MAX = 32000
 
 
 class Served(msgspec.Struct, frozen=True):
-    """The model that a program is to use. `n_ctx` is the context of one conversation in tokens, or 0 if unknown."""
+    """The model that a program is to use. `n_ctx` is the context of one conversation in tokens, or 0 if unknown;
+    `n_reported` is the one in whose scale Anthropic's dialect counts (--report-context), or 0 if it is the same."""
 
     url: str
     model: str
     n_ctx: int
+    n_reported: int = 0
 
     @property
     def n_answer_max(self) -> int:
@@ -38,8 +40,10 @@ class Setup(msgspec.Struct, frozen=True):
 
 
 class Program(msgspec.Struct, frozen=True):
-    """`install` is the command with which the program can be installed."""
+    """`install` is the command with which the program can be installed. A server that is started for the program gets
+    `report_context` as --report-context, unless it is 0."""
 
     name: str
     install: str
     setup: Callable[[Served], Setup]
+    report_context: int = 0

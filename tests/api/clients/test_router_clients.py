@@ -30,6 +30,7 @@ alias = gpt-4o-mini
 [other]
 model = {model}
 ctx-size = 512
+report-context = 50000
 
 [drowsy]
 model = {model}
@@ -249,5 +250,12 @@ def test_the_official_client_of_anthropic(router: Client) -> None:
         with official.messages.stream(model="chat", messages=messages, max_tokens=2) as stream:
             assert stream.get_final_message().usage.output_tokens == 2
         assert official.messages.count_tokens(model="chat", messages=messages).input_tokens > 2
+        assert official.models.retrieve("chat").max_input_tokens == 1024
+        official.messages.create(model="other", messages=messages, max_tokens=2)
+        assert {one.id: one.max_input_tokens for one in official.models.list()}["other"] == 50_000
+        assert official.models.retrieve("broken").max_input_tokens is None
         with pytest.raises(anthropic.NotFoundError, match="model 'none' not found"):
             official.messages.create(model="none", messages=messages, max_tokens=2)
+    for name, n_ctx in (("chat", 1024), ("other", 512)):
+        entry = router.get(f"/v1/models/{name}").json
+        assert entry["context_length"] == entry["meta"]["n_ctx"] == n_ctx
