@@ -1,7 +1,6 @@
 """The models of a router: the catalogue, the engines that serve it, and which model a request is for.
 
-Used on the event loop; files are read in threads. A model's host is made when it is first needed, and stays until the
-catalogue has no such model any more. Variants of a model share one host.
+Used on the event loop; files are read in threads. served_models.py makes the models from the entries of the catalogue.
 """
 
 from __future__ import annotations
@@ -18,36 +17,31 @@ import msgspec
 
 from llamad.api.request.errors import ApiError, bad
 from llamad.api.service.adapters import JOINT
-from llamad.api.service.auth import Keys, check_sharing
-from llamad.api.service.gate import Gate
+from llamad.api.service.auth import Keys
 from llamad.api.service.model_name import with_name
 from llamad.api.service.model_table import ModelTable
 from llamad.api.service.served_model import ServedModel
+from llamad.api.service.served_models import ServedModels
 from llamad.api.service.service import Service
 from llamad.flags.parse import Parsed
 from llamad.http.exchange import Exchange
 from llamad.http.request import Request
-from llamad.models.catalogue import variants
 from llamad.models.catalogue.catalogue import Catalogue, difference, download_settings
 from llamad.models.catalogue.catalogue import read as read_catalogue
 from llamad.models.catalogue.entry import Entry
 from llamad.models.catalogue.errors import CatalogueError
 from llamad.models.catalogue.heads import Heads, ModelHead
 from llamad.models.fleet.downloads import Downloads
-from llamad.models.fleet.effects import StopReason
-from llamad.models.fleet.fleet import Engine, Fleet
+from llamad.models.fleet.fleet import Fleet
 from llamad.models.fleet.model_events import ModelEvents
-from llamad.models.host import Host
 from llamad.models.host_state import State
 from llamad.models.hub.cache import HubCache, hub_folder
 from llamad.models.hub.errors import HubError
 from llamad.models.hub.names import split_name
 from llamad.models.spare_engine import SpareEngine
-from llamad.protocol.errors import LoadError
 
 log = logging.getLogger("llamad.models")
 
-POLL_SECONDS = 0.05
 PROGRESS_SECONDS = 0.2  # the progress of a load is told this often
 _STATUS = {
     State.READY: "loaded",
@@ -72,15 +66,11 @@ class ManyModels(ModelTable):
         self._head_of: dict[str, ModelHead | None] = {}
         self.catalogue = self._read(parsed)
         self._parsed = parsed
-        self._spare = spare
-        self._keys = Keys([])
-        self._served: dict[str, ServedModel] = {}  # by the id of the entry
-        self._broken: dict[str, str] = {}  # why a model cannot be made from its entry
+        self._served = ServedModels(service, fleet, spare, self._again)
         self._told: dict[str, str] = {}  # the status that readers of events know
         self._t_progress: dict[str, float] = {}  # when they were told the progress of a load, by engine
         self.info: Callable[[Entry], dict[str, Any]] | None = None  # describes a model for them
         self._reloading = asyncio.Lock()
-        self._n_engines = 0
         self._leaving: set[str] = set()  # the ids of models whose files are about to be removed
         self._tasks: set[asyncio.Task[None]] = set()
         self.downloads.ended = self._reload_quietly
@@ -90,7 +80,7 @@ class ManyModels(ModelTable):
         spare.has_more = lambda: len(self._served) < len(self.catalogue.entries)
 
     def __iter__(self) -> Iterator[ServedModel]:
-        return iter(list(self._served.values()))
+        return iter(self._served)
 
     def __len__(self) -> int:
         return len(self._served)
@@ -153,7 +143,7 @@ class ManyModels(ModelTable):
         """Return the model of an entry. Raises ApiError if the entry is wrong."""
         served = self._served.get(entry.id)
         if served is None:
-            reason = entry.reason or self._broken.get(entry.id) or self._make(entry)
+            reason = entry.reason or self._served.make(self.catalogue, entry)
             if reason:
                 raise ApiError(500, f"The model '{entry.id}' cannot be served: {reason}")
             served = self._served[entry.id]
@@ -163,49 +153,6 @@ class ManyModels(ModelTable):
         """Return the model that has this name now, or None if there is none any more."""
         entry = self.catalogue.find(name)
         return self.served(entry) if entry is not None else None
-
-    def _make(self, entry: Entry) -> str:
-        """Make the host of an entry and of all that share its engine. Return why that is not possible, or ""."""
-        group = [one for one in self.catalogue.entries.values() if one.engine == entry.engine]
-        leader = self.catalogue.entries[entry.engine]
-        assert leader.settings is not None
-        try:
-            check_sharing(self._keys, leader.settings)
-            host = Host(leader.settings)
-        except ValueError as error:
-            self._broken[entry.id] = reason = str(error)
-            return reason
-        except OSError as error:
-            self._broken[entry.id] = reason = f"{error.filename or leader.id}: {error.strerror}"
-            return reason
-        self._n_engines += 1
-        engine_id = leader.id if leader.id not in self.fleet else f"{leader.id} ({self._n_engines})"
-        engine = self.fleet.add(
-            engine_id,
-            leader.id,
-            host,
-            is_pinned=any(one.is_pinned for one in group),
-            sleep_seconds=leader.settings.sleep_idle_seconds,
-            stop_seconds=leader.stop_timeout,
-        )
-        self._spare.add(host)
-        gate = Gate(self.fleet, engine.id, self.service.settings.models_queue_max, self._again)
-        for one in group:
-            self._add(one, engine, gate)
-        if not any(one.id in self._served for one in group):
-            self._spawn(self._remove(engine.id, [], "failed"))
-        return self._broken.get(entry.id, "")
-
-    def _add(self, entry: Entry, engine: Engine, gate: Gate) -> None:
-        assert entry.settings is not None
-        own = variants.own_settings(entry.settings) if entry.id != entry.engine else None
-        try:
-            served = ServedModel(self.service, engine.host, own, gate)
-        except ValueError as error:
-            self._broken[entry.id] = str(error)
-            return
-        served.key_states.set_keys(self._keys.names)
-        self._served[entry.id] = served
 
     # Status.
 
@@ -234,7 +181,7 @@ class ManyModels(ModelTable):
 
     def failure(self, entry: Entry) -> tuple[str, int]:
         """Return why the model cannot be loaded, and the exit status of its engine; an empty text if it can."""
-        reason = entry.reason or self._broken.get(entry.id, "")
+        reason = entry.reason or self._served.why_not(entry.id)
         served = self.known(entry)
         if not reason and served is not None and served.gate is not None:
             failure = self.fleet.failure(served.gate.engine_id)
@@ -268,9 +215,8 @@ class ManyModels(ModelTable):
 
     def _of_engine(self, engine_id: str) -> list[Entry]:
         """Return the models that an engine serves."""
-        entries = self.catalogue.entries
-        gates = {id: one.gate for id, one in self._served.items() if id in entries}
-        return [entries[id] for id, gate in gates.items() if gate is not None and gate.engine_id == engine_id]
+        engine_of = self._served.engine_of()
+        return [one for id, one in self.catalogue.entries.items() if engine_of.get(id) == engine_id]
 
     # Changes of the catalogue.
 
@@ -300,93 +246,16 @@ class ManyModels(ModelTable):
 
     async def _change(self, new: Catalogue) -> list[asyncio.Task[None]]:
         """Replace the catalogue. Return the tasks that remove engines which are not needed any more."""
-        old = self.catalogue
-        changes = difference(old, new)
-        gone = {*changes.removed, *changes.changed}
-        kept = {id for id in changes.changed if variants.keeps_engine(old.entries[id], new.entries[id])}
-        replaced = {}
-        for id in kept & self._served.keys():
-            replaced[id] = await self._renewed(new, new.entries[id], self._served[id])
-        # Variants share an engine: if one of them needs another, all of them get a new one.
-        engines = {self.engine_id(old.entries[id]) for id in gone - kept if id in self._served}
-        dropped: dict[str, list[ServedModel]] = {engine_id: [] for engine_id in engines}
-        for id, served in list(self._served.items()):
-            assert served.gate is not None
-            if served.gate.engine_id in engines:
-                dropped[served.gate.engine_id].append(self._served.pop(id))
-                self._told.pop(id, None)
-        for id, served in replaced.items():
-            if id in self._served and served is not self._served[id]:
-                self._served[id].retire()
-                self._served[id] = served
-        self._broken.clear()
-        await self._add_variants(new)
+        old, changes = self.catalogue, difference(self.catalogue, new)
+        await self._served.prepare(old, new, changes)
+        # Nothing is awaited from here on, so that no request meets half of the change.
+        tasks = self._served.change(old, new, changes)
+        self.catalogue = new
+        self._told = {id: status for id, status in self._told.items() if id in self._served}
         for id in changes.removed:
             self.events.tell(id, "model_remove")
-        self.catalogue = new
         self.fleet.n_models = len(new.entries)
-        tasks = []
-        for engine_id, models in dropped.items():
-            reason: StopReason = "reloaded" if any(one.name in new.entries for one in models) else "removed"
-            tasks.append(self._spawn(self._remove(engine_id, models, reason)))
         return tasks
-
-    async def _add_variants(self, new: Catalogue) -> None:
-        """Let the engines that there are serve new variants of their models."""
-        mates = {new.entries[id].engine: one for id, one in self._served.items() if id in new.entries}
-        for id, entry in new.entries.items():
-            mate = mates.get(entry.engine)
-            if id in self._served or entry.settings is None or mate is None:
-                continue
-            served = await self._renewed(new, entry, mate, is_new=True)
-            if served is mate:
-                self._broken[id] = "its settings cannot be applied; see the server's log"
-            else:
-                self._served[id] = served
-
-    async def _remove(self, engine_id: str, models: list[ServedModel], reason: StopReason) -> None:
-        """Remove an engine and the models that it served, once their requests have ended."""
-        self._spare.remove(self.fleet[engine_id].host)
-        await self.fleet.remove(engine_id, reason)
-        for one in models:
-            one.close()
-
-    async def _renewed(
-        self, catalogue: Catalogue, entry: Entry, served: ServedModel, *, is_new: bool = False
-    ) -> ServedModel:
-        """Return a model for changed settings that its engine need not know, or the old one if they cannot be applied.
-        Requests that run keep the old ones. With `is_new` it stands beside the old one."""
-        assert entry.settings is not None
-        assert served.gate is not None
-        host, leader = served.host, catalogue.entries[entry.engine]
-        while host.is_changing:
-            await asyncio.sleep(POLL_SECONDS)  # the old one is being prepared for an engine
-        if leader.settings is not None:
-            host.apply(variants.changed_limits(host.settings, leader.settings))
-            group = [one for one in catalogue.entries.values() if one.engine == entry.engine]
-            self.fleet.change(
-                served.gate.engine_id,
-                is_pinned=any(one.is_pinned for one in group),
-                sleep_seconds=leader.settings.sleep_idle_seconds,
-            )
-        try:
-            new = ServedModel(self.service, host, variants.own_settings(entry.settings), served.gate)
-        except ValueError as error:
-            log.error("%s: its settings cannot be applied: %s", entry.id, error)
-            return served
-        try:
-            if not is_new:
-                new.take_over(served)
-            new.key_states.set_keys(self._keys.names)
-            if host.model is not None:
-                await asyncio.get_running_loop().run_in_executor(None, new.prepare, host.model)
-            if host.engine is not None and host.state is State.READY:
-                await new.engine_ready(host.engine)
-        except LoadError as error:
-            log.error("%s: its settings cannot be applied: %s", entry.id, error)
-            new.retire()
-            return served
-        return new
 
     async def begin_download(self, name: str) -> None:
         """Begin to download a model of a hub. Raises ApiError if the hub has no such model."""
@@ -467,7 +336,7 @@ class ManyModels(ModelTable):
         await self.fleet.close()
 
     def set_keys(self, keys: Keys) -> None:
-        self._keys = keys
+        self._served.keys = keys
         super().set_keys(keys)
 
     def load_on_startup(self) -> None:

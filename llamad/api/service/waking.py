@@ -67,10 +67,27 @@ def _serve_at_gate(served: ServedModel, gate: Gate, exchange: Exchange, handler:
                 raise
             serve(other, exchange, handler)
             return
-        served.service.uses.begin(exchange, served.usage)
-        handler(served, exchange)
+        _serve_admitted(served, gate, exchange, handler)
 
     served.service.spawn(exchange, later(), ticket)
+
+
+def _serve_admitted(served: ServedModel, gate: Gate, exchange: Exchange, handler: Handler) -> None:
+    """Serve a request that has waited, with the model that has its name now: a reload may have changed its defaults, or
+    given it another engine. Raises ApiError."""
+    try:
+        now = gate.again(served.name)
+    except ApiError:
+        gate.give_back()
+        raise
+    if isinstance(now, ServedModel) and now.gate is gate:
+        served.service.uses.begin(exchange, now.usage)
+        handler(now, exchange)
+        return
+    gate.give_back()
+    if not isinstance(now, ServedModel):
+        raise ApiError(_REMOVED, f"the model '{served.name}' was removed")
+    serve(now, exchange, handler)
 
 
 def describe(served: ServedModel, exchange: Exchange, handler: Handler) -> None:

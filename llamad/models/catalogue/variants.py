@@ -108,10 +108,13 @@ def same_engine(old: Entry, new: Entry) -> bool:
 def keeps_engine(old: Entry, new: Entry) -> bool:
     """Return whether a running engine can serve an entry after a reload. Another chat template may need special tokens
     that the engine does not show."""
-    if old.settings is None or new.settings is None or not same_engine(old, new):
-        return False
-    templates = ("chat_template", "chat_template_file", "jinja")
-    return all(getattr(old.settings, name) == getattr(new.settings, name) for name in templates)
+    return same_engine(old, new) and template(old) == template(new)
+
+
+def template(entry: Entry) -> tuple[Any, ...]:
+    """Return the settings that say which chat template an entry uses."""
+    settings = entry.settings
+    return () if settings is None else (settings.chat_template, settings.chat_template_file, settings.jinja)
 
 
 def changed_limits(old: ModelSettings, new: ModelSettings) -> dict[str, Any]:

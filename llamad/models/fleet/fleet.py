@@ -113,10 +113,12 @@ class Fleet:
         self.scheduler.add(id, title=title, is_pinned=is_pinned, sleep_seconds=sleep_seconds)
         return engine
 
-    def change(self, id: str, *, is_pinned: bool, sleep_seconds: float) -> None:
+    def change(self, id: str, *, title: str, is_pinned: bool, sleep_seconds: float) -> None:
         """Change the settings of an engine that the fleet itself uses."""
-        self._engines[id].is_pinned = is_pinned
-        self.scheduler.add(id, is_pinned=is_pinned, sleep_seconds=sleep_seconds)
+        engine = self._engines[id]
+        engine.host.label = title
+        engine.is_pinned = is_pinned
+        self.scheduler.add(id, title=title, is_pinned=is_pinned, sleep_seconds=sleep_seconds)
         self._apply(self.scheduler.tick(_now()))
 
     def keep(self, id: str, seconds: float) -> None:

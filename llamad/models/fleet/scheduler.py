@@ -50,6 +50,7 @@ class Scheduler:
         if model is None:
             self._models[name] = Model(name, title or name, is_pinned, sleep_seconds, reload_seconds)
             return
+        model.title = title or model.title
         model.is_pinned = is_pinned
         model.sleep_seconds = sleep_seconds
         model.is_removed = False
