@@ -104,7 +104,7 @@ class TurnMemory:
         same = (turn, *self._find(key, digest))[:SAME_MAX]
         self._put(key, digest, same, sum(one.n_bytes for one in same))
         for id in turn.ids:
-            self._put(key, id, (turn,), _TURN_BYTES)
+            self._put(key, id, (turn, *self._find(key, id))[:SAME_MAX], _TURN_BYTES)
         if self._store is not None:
             self._store.keep(key, (digest, *turn.ids), turn)
 
@@ -132,15 +132,21 @@ class TurnMemory:
             turn = None
             if said is not None:
                 same = self._find(key, digest)
-                # The conversation may differ, but the id of a call is given only once.
-                named = (one for id in call_ids(message)[:1] for one in self._find(key, id))
-                turn = next((one for one in (*same, *named) if one.whole.is_said_by(said)), None)
+                turn = next((one for one in same if one.whole.is_said_by(said)), None)
+                if turn is None:
+                    turn = self._named(key, message, said)
             if turn is not None:
                 message, said = _restored(message, turn), turn.whole
                 turns.append(turn)
             recalled.append(message)
             digest = digest_after(digest, message, said, stable)
         return Recalled(recalled, turns, digest)
+
+    def _named(self, key: str, message: dict[str, Any], said: Said) -> Turn | None:
+        """Return the turn whose first call has the id of this message's, because the conversation before it may have
+        changed. Some formats give the same ids again, as Kimi K2's `functions.name:0`: they name no turn."""
+        turns = [one for id in call_ids(message)[:1] for one in self._find(key, id)]
+        return turns[0] if len(turns) == 1 and turns[0].whole.is_said_by(said) else None
 
 
 def _restored(message: dict[str, Any], turn: Turn) -> dict[str, Any]:

@@ -114,15 +114,48 @@ def test_an_edited_turn_stays_as_the_client_sent_it(sources: dict[str, str]) -> 
     assert turn not in chat.replayed([{"role": "user", "content": "Another"}, message, USER])
 
 
-def test_reasoning_is_put_back_only_where_the_template_keeps_it(sources: dict[str, str]) -> None:
+# Templates that keep the reasoning of a tool loop until the user's next message.
+LOOPS = """
+Qwen-Qwen3-0.6B Qwen3.5-4B openai-gpt-oss-120b GLM-4.6 GLM-4.7-Flash MiniMax-M2 Kimi-K2-Thinking
+deepseek-ai-DeepSeek-V3.2 NVIDIA-Nemotron-3-Nano-30B-A3B-BF16 openbmb-MiniCPM5-1B google-gemma-4-31B-it
+"""
+
+
+@pytest.mark.parametrize("name", LOOPS.split())
+def test_reasoning_is_put_back_where_the_template_keeps_it(sources: dict[str, str], name: str) -> None:
+    chat, messages, before = Chat(host_of(sources[name]), TOOLS), [USER], ""
+    thoughts = [f"Let me see, {i}." for i in range(3)]
+    for thought in thoughts:
+        wanted = {**said("thought", CALLS), "reasoning_content": thought}
+        written = chat.written(chat.memory.recall(KEY, messages).messages, wanted, results(wanted))
+        assert thought in written
+        prompt = joined(chat.replayed(messages))
+        assert prompt.startswith(before)
+        message, _ = chat.generate(messages, written)
+        before = prompt + written
+        del message["reasoning_content"]
+        messages = [*messages, message, *results(message)]
+    loop = joined(chat.replayed(messages))
+    assert loop.startswith(before)
+    assert all(thought in loop for thought in thoughts)
+    # The user's next message is where these templates drop it, and there it stays dropped.
+    done = [*messages, {"role": "assistant", "content": "Done."}, USER]
+    assert not any(thought in joined(chat.replayed(done)) for thought in thoughts)
+    # The system prompt changed: the reasoning is still known by the id of the first call.
+    other = [{"role": "system", "content": "New."}, *messages[:3]]
+    assert thoughts[0] in joined(chat.replayed(other))
+
+
+def test_an_id_that_several_calls_have_names_none_of_them(sources: dict[str, str]) -> None:
     chat = Chat(host_of(sources["Qwen-Qwen3-0.6B"]), TOOLS)
-    wanted = said("thought", CALLS)
-    message, turn = chat.generate([USER], chat.written([USER], wanted, results(wanted)))
-    sent = {name: value for name, value in message.items() if name != "reasoning_content"}
-    in_loop = chat.replayed([USER, sent, *results(message)])
-    assert turn in in_loop
-    after = chat.replayed([USER, sent, *results(message), {"role": "assistant", "content": "Done."}, USER])
-    assert "Let me see." not in joined(after)
-    # The system prompt changed: the reasoning is still known by the id of the call.
-    other = [{"role": "system", "content": "New."}, USER]
-    assert "Let me see." in joined(chat.replayed([*other, sent, *results(message)]))
+    chat.ids = lambda: "functions.run:0"
+    sent = {}
+    for question in ("One?", "Two?"):
+        user, wanted = {"role": "user", "content": question}, {**said("thought", CALLS)}
+        wanted["reasoning_content"] = f"The thought of {question}"
+        written = chat.written([user], wanted, results(wanted))
+        message, turn = chat.generate([user], written)
+        assert turn in chat.replayed([user, message, *results(message)])
+        sent = {name: value for name, value in message.items() if name != "reasoning_content"}
+    other = {"role": "user", "content": "Three?"}
+    assert "The thought" not in joined(chat.replayed([other, sent, *results(sent)]))

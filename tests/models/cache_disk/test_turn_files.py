@@ -158,3 +158,31 @@ def test_nothing_is_kept_without_room(tmp_path: Path) -> None:
     cache = opened(tmp_path, 1000)
     cache.turns.keep(answer(cache, "place"))
     assert len(cache.turns) == 0
+
+
+WRITER = """
+import sys
+from llamad.models.cache_disk.disk_cache import DiskCache
+from llamad.models.cache_disk.turn_files import Answer
+cache = DiskCache(sys.argv[1], 0)
+for i in range(1 << 30):
+    name = b"%s %d" % (sys.argv[2].encode(), i)
+    cache.turns.keep(Answer(cache.folder.salt_id, "", (name,), bytes(40), bytes(100_000) + name))
+    cache.writer.step()
+    print(i, flush=True)
+"""
+
+
+def test_a_killed_writer_leaves_whole_files(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for i in range(8):
+        command = [sys.executable, "-c", WRITER, str(tmp_path), str(i)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            n_written = [int(process.stdout.readline()) for _ in range(i + 1)][-1] + 1
+            process.kill()
+        cache = opened(tmp_path)
+        assert all(cache.turns.find(b"%d %d" % (i, n)) for n in range(n_written))
+        assert cache.counts.n_broken == 0
+        assert "removed" not in caplog.text
+        left = set(os.listdir(tmp_path / SUBFOLDER)) - {"salt", *(file.name for file in files(tmp_path))}
+        assert left == set()

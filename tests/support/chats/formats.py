@@ -34,7 +34,6 @@ Apriel-1.6-15b-Thinker-fixed: thought
 CohereForAI-c4ai-command-r-plus-tool_use: answer call calls
 CohereForAI-c4ai-command-r7b-12-2024-tool_use: answer
 HuggingFaceTB-SmolLM3-3B: thought
-Kimi-K2-Thinking: thought
 LFM2.5-Instruct: thought
 NVIDIA-Nemotron-Nano-v2: thought
 Qwen-QwQ-32B: thought
@@ -44,7 +43,6 @@ deepseek-ai-DeepSeek-V3.1: thought
 deepseek-ai-DeepSeek-V3.2: answer call calls
 ibm-granite-granite-3.3-2B-Instruct: thought
 llama-cpp-deepseek-r1: thought
-mistralai-Ministral-3-14B-Reasoning-2512: thought
 unsloth-Apriel-1.5: answer call calls thought
 upstage-Solar-Open-100B: thought
 """

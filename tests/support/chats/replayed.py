@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from itertools import count
 from typing import Any
 
 from llamad.chat.host import ChatHost
@@ -30,6 +31,7 @@ class Chat:
         self.tools = tools
         self.thinking = thinking
         self.memory = TurnMemory()
+        self.ids = map("abc{:06d}".format, count()).__next__  # of calls
         self.closings = Closings(
             [end.encode() for end in (*ENDS, closing_text(host.closing, ENDS)) if end], ()
         )
@@ -91,11 +93,11 @@ class Chat:
         said = self.read(prompt, written).said()
         calls = [
             {
-                "id": f"abc12345{i}",
+                "id": self.ids(),
                 "type": "function",
                 "function": {"name": one.name, "arguments": one.arguments},
             }
-            for i, one in enumerate(said.calls)
+            for one in said.calls
         ]
         n_within = 0
         while self.closings.end(written.encode(), 0, n_within, len(written.encode())) >= 0:
