@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from support.chats import templates
+from support.chats.replayed import mangled
 from support.http_client import Client
 from support.live_daemon import Live
 
@@ -271,3 +272,35 @@ def test_a_request_for_no_tokens_fills_the_cache(calling: Client, limit: dict[st
     text = {"prompt": f"Read {json.dumps(limit)} " * 40}
     n_text = post(calling, "/completion", {**text, **limit})["tokens_evaluated"]
     assert post(calling, "/completion", {**text, "n_predict": 1})["timings"]["cache_n"] == n_text - 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_conversation_of_calls_that_a_client_mangles(calling: Client, seed: int) -> None:
+    """Each turn is sent back with other white space, arguments in another order and form, content that is null or in
+    parts. Each next prompt has all tokens of the one before and its answer."""
+    tools = [{"type": "function", "function": FUNCTION}]
+    messages: list[Any] = [{"role": "user", "content": f"{ASK} {seed}"}]
+    n_before = 0
+    for turn in range(5):
+        options: dict[str, Any] = {"tools": tools, "temperature": 1.0, "seed": 10 * seed + turn}
+        options |= {"tool_choice": "required"} if turn % 3 != 2 else {"grammar": GRAMMAR}
+        got = post(calling, "/v1/chat/completions", {"messages": messages, **options})
+        assert got["timings"]["cache_n"] >= n_before - 1, turn
+        n_before = got["usage"]["total_tokens"]
+        message = got["choices"][0]["message"]
+        assert message.get("tool_calls") or message["content"] == SAID
+        messages += [
+            mangled({"role": "assistant", **message, "content": message["content"] or ""}, seed + turn)
+        ]
+        for call in message.get("tool_calls", ()):
+            messages += [{"role": "tool", "tool_call_id": call["id"], "content": f"fine {turn}"}]
+        if "tool_calls" not in message:
+            messages += [{"role": "user", "content": "Go on."}]
+
+
+def test_a_stored_response_is_continued(servers: dict[str, Client]) -> None:
+    client = servers["replaying"]
+    first = post(client, "/v1/responses", {"input": "Store it.", **OPTIONS})
+    body = {"input": "And now?", "previous_response_id": first["id"], **OPTIONS}
+    usage = post(client, "/v1/responses", body)["usage"]
+    assert usage["input_tokens_details"]["cached_tokens"] >= first["usage"]["total_tokens"] - 1
