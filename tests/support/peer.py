@@ -16,18 +16,23 @@ from support.http_client import Client
 from support.live_daemon import WAIT_SECONDS
 
 
-@contextmanager
-def llama_server(model: str | None, *flags: str, env: Mapping[str, str] | None = None) -> Iterator[Client]:
-    """Serving the model, or with None what the flags name. Skips the test where it was not built."""
+def program() -> str:
+    """The path of llama-server. Skips the test where it was not built."""
     commit = source.choose().commit
     made = [one for one in (cache.root() / "peer").glob("*") if cache.read_meta(one).get("commit") == commit]
     if not made:
         pytest.skip("there is no llama-server to compare with: run `make peer`")
+    return str(made[0] / "bin" / "llama-server")
+
+
+@contextmanager
+def llama_server(model: str | None, *flags: str, env: Mapping[str, str] | None = None) -> Iterator[Client]:
+    """Serving the model, or with None what the flags name. Skips the test where it was not built."""
+    path = program()
     with socket.create_server(("127.0.0.1", 0)) as free:
         client = Client(*free.getsockname())
-    program = str(made[0] / "bin" / "llama-server")
     named = [] if model is None else ["-m", model]
-    command = [program, *named, "-t", "1", "--port", str(client.port), *flags]
+    command = [path, *named, "-t", "1", "--port", str(client.port), *flags]
     environ = {**os.environ, **(env or {})}
     with subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environ
