@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 from support.chats import templates
 from support.chats.replayed import mangled
+from support.fake_daemon import Faked
 from support.http_client import Client
 from support.live_daemon import Live
+
+from llamad.engine.testing.fake import Fake
 
 SAID = "Sure, I will look at the file now."
 ASK = "Look at the file."
@@ -235,6 +238,18 @@ def test_a_forced_call_is_cached_in_the_next_turn(calling: Client, dialect: Any,
     (n_first, _), (n_then, n_cached) = dialect(calling, choice)
     assert n_then > n_first
     assert n_cached >= n_first - 1  # the token that ends a turn is not in the cache
+
+
+@pytest.mark.parametrize("dialect", [forced_in_chat, forced_in_responses, forced_in_messages])
+def test_reasoning_that_a_client_drops_is_put_back(dialect: Any) -> None:
+    """The template of Qwen 3 keeps it in a loop of calls. Its text is the model's, so that all of it is cached."""
+    call = json.dumps({"name": "read", "arguments": ARGUMENTS}, ensure_ascii=False)
+    script = f"<think>\nLet me see.\n</think>\n\n<tool_call>\n{call}\n</tool_call>"
+    flags = ("--chat-template-file", templates.path_of("Qwen-Qwen3-0.6B"))
+    for more in ((), ("--no-replay",)):
+        with Faked(Fake(script=script.encode(), n_ctx=16384), *flags, *more, n_ctx=16384) as server:
+            (n_first, _), (_, n_cached) = dialect(server.client, "required")
+        assert (n_cached >= n_first - 1) == (not more)
 
 
 def test_a_call_in_ollamas_dialect_is_cached_in_the_next_turn(calling: Client) -> None:
