@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import urllib.parse
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -209,8 +209,7 @@ def launch(wish: Wish, parsed: Parsed, environ: Mapping[str, str]) -> int:
         return _refused(f"{wish.program.name} is not installed: {wish.program.install}", NOT_FOUND)
     keys = key_texts(parsed.settings.daemon)
     key = keys[0] if keys else ""
-    for number in _SIGNALS:
-        signal.signal(number, _stop)
+    _on_signals(_stop)
     if wish.url:
         served = Server(_url(wish, parsed), key).served(_names(wish, parsed))
         return _run(path, wish, served, key, environ)
@@ -225,15 +224,26 @@ def launch(wish: Wish, parsed: Parsed, environ: Mapping[str, str]) -> int:
         )
     flags = _start_flags(wish, parsed)
     print(f"llamad: starting {shlex.join(['llamad', *flags])}", file=sys.stderr)
+    early: list[int] = []
+    _on_signals(
+        lambda number, _: early.append(number)
+    )  # else the daemon could be there before it has an owner
     daemon = Daemon(flags, environ)
     try:
+        _on_signals(_stop)
+        if early:
+            raise StoppedError(early[0])
         daemon.wait(Server(url, key), host, port, sys.stderr)
         server = Server(_url(wish, parsed, running(host, port)), key)
         return _run(path, wish, server.served([wish.use] if wish.use else []), key, environ)
     finally:
-        for number in _SIGNALS:
-            signal.signal(number, lambda *_: None)
+        _on_signals(lambda *_: None)
         daemon.stop()
+
+
+def _on_signals(handler: Callable[[int, object], object]) -> None:
+    for number in _SIGNALS:
+        signal.signal(number, handler)
 
 
 def _stop(number: int, _: object) -> None:
@@ -284,8 +294,7 @@ def _wait(command: Sequence[str], environ: Mapping[str, str]) -> int:
         elif number in (signal.SIGTERM, signal.SIGHUP):
             process.send_signal(number)
 
-    for number in _SIGNALS:
-        signal.signal(number, hand_on)  # not ignored, because the command would inherit that
+    _on_signals(hand_on)  # not ignored, because the command would inherit that
     process = subprocess.Popen(command, env=dict(environ))
     for received in early:
         process.send_signal(received)

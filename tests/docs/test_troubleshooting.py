@@ -94,7 +94,7 @@ def loading(_: str, __: Path) -> Provoked:
 
 def full_queue(_: str, __: Path) -> Provoked:
     """One of three requests runs and one waits, so the third has told that the queue is full."""
-    with Faked(Fake(script=b"x" * 500, decode_us=20_000), "-np", "1", "--queue-max", "1") as server:
+    with Faked(Fake(script=b"x" * 500, decode_us=60_000), "-np", "1", "--queue-max", "1") as server:
         body = {"prompt": "x", "n_predict": 400}
         streams = [server.client.open_stream(body) for _ in range(3)]
         try:
