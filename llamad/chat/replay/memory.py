@@ -117,8 +117,11 @@ class TurnMemory:
             turns = self._turns.find(key, name) or ()
         if not turns and self._store is not None:
             turns = self._store.find(key, name)
-            if turns:
-                self._put(key, name, turns, sum(one.n_bytes for one in turns))
+            with self._lock:
+                newer = self._turns.find(key, name)  # another thread may have kept one meanwhile
+                if turns and not newer:
+                    self._turns.put(key, name, turns, sum(one.n_bytes for one in turns))
+            turns = newer or turns
         return turns
 
     def recall(
