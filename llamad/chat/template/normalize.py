@@ -20,6 +20,7 @@ from llamad.chat.template.turns import (
     merged_systems,
     with_one_text,
     with_results,
+    with_single_calls,
     with_thoughts,
     with_user,
 )
@@ -57,6 +58,7 @@ def normalize(
       form {"tool_calls": [{"name": ..., "arguments": {...}}]}. If it writes no tool results, a result becomes a user
       message {"tool_response": {"name": ..., "content": ...}}. If it describes no tools, `tools` are described in the
       system message, one JSON object per line, with the form of a call.
+    - If the template writes only one call of a message, each gets a message of its own, and its result behind it.
     - If the template has no system role, or loses its text here, the text is put before the next user message or, if
       none follows, becomes a user message. If it writes one system message only, or only at the beginning, the others
       are merged with that one, or become user messages at their place.
@@ -71,6 +73,8 @@ def normalize(
         _shorten_ids(result)
     if not caps.uses_tool_calls:
         result = [_calls_as_text(message, write) for message in result]
+    elif not caps.supports_parallel_calls:
+        result = with_single_calls(result)
     if not caps.uses_tool_role:
         result = _results_as_text(result)
     if not caps.several_systems:

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
+from llamad.base import json_shape
 from llamad.chat.template.content import text_of
 
 Message = dict[str, Any]
@@ -40,6 +43,31 @@ def with_user(messages: list[Message]) -> list[Message]:
     return [*messages[:n], dict(_NO_QUESTION), *messages[n:]]
 
 
+def with_single_calls(messages: list[Message]) -> list[Message]:
+    """Return the conversation with a message for each call, and the call's result behind it. Content and reasoning stay
+    with the first call; results of no known call follow the last one."""
+    out: list[Message] = []
+    i = 0
+    while i < len(messages):
+        message, calls = messages[i], messages[i].get("tool_calls")
+        i += 1
+        if not isinstance(calls, list) or len(calls) < 2:
+            out.append(message)
+            continue
+        results: list[Message] = []
+        while i < len(messages) and messages[i].get("role") == "tool":
+            results.append(messages[i])
+            i += 1
+        bare = {**_without_thought(message), "content": None if message.get("content") is None else ""}
+        for n, call in enumerate(calls):
+            id = call.get("id") if isinstance(call, dict) else None
+            own = [one for one in results if id and one.get("tool_call_id") == id]
+            results = [one for one in results if one not in own]
+            out += [{**(bare if n else message), "tool_calls": [call]}, *own]
+        out += results
+    return out
+
+
 def with_results(messages: list[Message]) -> list[Message]:
     """Return the conversation with the results of tools in the message with their calls. An answer that follows them
     belongs there, too, and content before the calls becomes a message of its own."""
@@ -47,7 +75,7 @@ def with_results(messages: list[Message]) -> list[Message]:
     for message in messages:
         before = out[-1] if out else {}
         if message.get("role") == "tool" and _has_calls(before):
-            response = {"name": message.get("name") or "unknown", "response": text_of(message)}
+            response = {"name": message.get("name") or "unknown", "response": _value_of(text_of(message))}
             out[-1] = {**before, "tool_responses": [*before.get("tool_responses", ()), response]}
         elif message.get("role") == "assistant" and before.get("tool_responses") and not _has_calls(message):
             out[-1] = {**before, "content": message.get("content")}
@@ -57,6 +85,17 @@ def with_results(messages: list[Message]) -> list[Message]:
         else:
             out.append(message)
     return out
+
+
+def _value_of(text: str) -> Any:
+    """Return a result that is JSON as its value, because the template writes values in a form of its own. Other text
+    stays."""
+    if json_shape.values_left(text.encode("utf-8", "replace")) < 0:
+        return text
+    try:
+        return msgspec.json.decode(text.encode())
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return text
 
 
 def with_thoughts(messages: list[Message]) -> list[Message]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -206,6 +207,39 @@ def test_results_in_the_message_with_their_calls(templates: dict[str, ChatTempla
     assert 'response:f2{value:<|"|>word-result2<|"|>}<tool_response|>word-answer3<turn|>' in text
     assert text.index("word-content") < text.index("call:f2")
     assert "turn>tool" not in text
+
+
+@pytest.mark.parametrize(
+    "name", ["meta-llama-Llama-3.1-8B-Instruct", "GigaChat3-10B-A1.8B", "openai-gpt-oss-120b"]
+)
+def test_calls_one_by_one_where_the_template_writes_no_more(
+    templates: dict[str, ChatTemplate], name: str
+) -> None:
+    """With two calls in a message the first template raises, and the others drop the second call."""
+    both = call(1)["tool_calls"] + call(2)["tool_calls"]
+    messages = [user(1), call(1, tool_calls=both), result(2), result(1), said(3), user(2)]
+    text = templates[name].prompt(messages, tools=TOOLS)
+    words = ["user1", "argument1", "result1", "argument2", "result2", "answer3", "user2"]
+    assert (
+        re.findall(r"word-(\w+)", text.partition("word-user1")[1] + text.partition("word-user1")[2]) == words
+    )
+
+
+RESULTS = {
+    '{"b": [1, "two"], "a": true}': 'response:f1{a:true,b:[1,<|"|>two<|"|>]}',
+    "20": "response:f1{value:20}",
+    "20 degrees": 'response:f1{value:<|"|>20 degrees<|"|>}',
+    "{broken": 'response:f1{value:<|"|>{broken<|"|>}',
+    "[" * 5000: f'response:f1{{value:<|"|>{"[" * 5000}<|"|>}}',
+    "NaN": 'response:f1{value:<|"|>NaN<|"|>}',
+}
+
+
+@pytest.mark.parametrize("content", RESULTS, ids=lambda content: content[:20])
+def test_results_of_gemma_that_are_json_are_values(templates: dict[str, ChatTemplate], content: str) -> None:
+    template = templates["google-gemma-4-31B-it-interleaved"]
+    text = template.prompt([user(1), call(1), {**result(1), "content": content}], tools=TOOLS)
+    assert f"<|tool_response>{RESULTS[content]}<tool_response|>" in text
 
 
 def test_an_answer_is_opened_after_calls_with_content(sources: dict[str, str]) -> None:
