@@ -8,7 +8,6 @@ from llamad.engine.kv.host_cache cimport cache_release
 from llamad.engine.kv.slots cimport SLOT_PREFILLING, Slot, slot_is_recomputing, slot_release
 from llamad.engine.kv.task_queue cimport task_close
 from llamad.engine.sampler.logprobs cimport probs_sent
-from llamad.engine.sampler.loop_guard cimport loop_guard_add
 from llamad.engine.sampler.sampler cimport sampler_close
 from llamad.engine.state.engine_state cimport State
 from llamad.engine.threads.grammar_pool cimport grammar_pool_drop
@@ -23,6 +22,7 @@ from llamad.protocol.messages cimport (
 )
 from llamad.protocol.ring cimport ring_commit, ring_reserve
 from llamad.tokenizer.detokenizer cimport text_add, text_cut_line, text_finish, text_ready, text_sent
+from llamad.tokenizer.loop_guard cimport loop_guard_add
 from llamad.tokenizer.vocab cimport Pieces
 
 cdef enum:

@@ -13,7 +13,6 @@ from llamad.engine.events cimport finish_failed
 from llamad.engine.kv.slots cimport Slot, slot_is_replayed
 from llamad.engine.sample_step cimport sample_step_open
 from llamad.engine.sampler.logprobs cimport probs_reserve_for
-from llamad.engine.sampler.loop_guard cimport loop_guard_add
 from llamad.engine.sampler.sampler cimport sampler_accept, sampler_return_to
 from llamad.engine.state.engine_state cimport State
 from llamad.grammar.grammar cimport matcher_accept, matcher_set_allowance
@@ -22,6 +21,7 @@ from llamad.protocol.messages cimport (
     TOKEN_JSON_BYTES, ResumePoint, TokenProb,
 )
 from llamad.tokenizer.detokenizer cimport Text, text_add, text_cut_line, text_sent
+from llamad.tokenizer.loop_guard cimport loop_guard_add
 from llamad.tokenizer.stop_strings cimport stops_scan
 from llamad.tokenizer.vocab cimport Pieces
 

@@ -7,12 +7,12 @@ from llamad.protocol.adapter_span cimport AdapterSpan
 from llamad.engine.kv.checkpoints cimport CheckpointList, Checkpoints
 from llamad.engine.kv.shared_cells cimport SharedCells
 from llamad.engine.sampler.logprobs cimport Probs
-from llamad.engine.sampler.loop_guard cimport LoopGuard
 from llamad.engine.sampler.sampler cimport Sampler
 from llamad.engine.kv.task_queue cimport Task
 from llamad.grammar.grammar cimport llamad_matcher
 from llamad.protocol.messages cimport TASK_PROMPT_PROBS, SamplerMark
 from llamad.tokenizer.detokenizer cimport Text
+from llamad.tokenizer.loop_guard cimport LoopGuard
 
 cdef enum SlotState:
     SLOT_IDLE = 0

@@ -11,11 +11,11 @@ from llamad.engine.kv.checkpoints cimport (
 )
 from llamad.engine.kv.shared_cells cimport shared_cut, shared_free, shared_init, shared_with_any
 from llamad.engine.sampler.logprobs cimport probs_begin, probs_free
-from llamad.engine.sampler.loop_guard cimport loop_guard_begin, loop_guard_free, loop_guard_init
 from llamad.base.system cimport now_us
 from llamad.base.function_table cimport llamad_table
 from llamad.engine.kv.task_queue cimport Task
 from llamad.tokenizer.detokenizer cimport text_clear, text_free, text_init
+from llamad.tokenizer.loop_guard cimport loop_guard_begin, loop_guard_free, loop_guard_init
 from llamad.protocol.adapter_span cimport span_common
 from llamad.protocol.messages cimport SamplerMark
 from llamad.protocol.row_ids cimport ids_positions, run_floor

@@ -3,7 +3,7 @@ from libc.stdint cimport int32_t
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 
-from llamad.engine.sampler.loop_guard cimport (
+from llamad.tokenizer.loop_guard cimport (
     LoopGuard, loop_guard_add, loop_guard_begin, loop_guard_free, loop_guard_init, loop_guard_nearness,
 )
 from llamad.tokenizer.vocab cimport Pieces, Vocab

@@ -26,7 +26,7 @@ from llamad.protocol.messages import STOP_LIMIT, STOP_LOOP
 from llamad.tokenizer.vocab import Vocab
 from llamad.tokenizer.vocab_file import VocabFile
 
-PROSE = (Path(__file__).parents[3] / "bench" / "texts" / "prose.txt").read_text(encoding="utf-8")
+PROSE = (Path(__file__).parents[2] / "bench" / "texts" / "prose.txt").read_text(encoding="utf-8")
 PARAGRAPH = PROSE[2000:2700]
 OBJECT = '    {"name": "sensor", "value": 10.5, "tags": ["indoor", "first floor"], "active": true},\n'
 
@@ -85,7 +85,7 @@ def test_other_texts_do_not_end(vocab: Vocab, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["chats.txt", "code.txt", "prose.txt"])
 def test_real_texts_do_not_end(vocab: Vocab, name: str) -> None:
-    path = Path(__file__).parents[3] / "bench" / "texts" / name
+    path = Path(__file__).parents[2] / "bench" / "texts" / name
     assert ended_after(vocab, path.read_text(encoding="utf-8")) == -1
 
 
