@@ -1,4 +1,5 @@
-"""Measures how much is computed again when more agents than slots take turns, each with a long conversation.
+"""Measures how much is computed again when more agents than slots take turns, each with a long conversation; with
+--sessions, when a real coding agent works (bench/sessions).
 
 Every agent is a client that sends its whole conversation again, with some new tokens, as soon as it is answered. What a
 server computes beyond the new tokens, it has computed before.
@@ -18,6 +19,7 @@ from pathlib import Path
 from bench import programs
 from bench.client import Client, clock
 from bench.programs import LLAMA_SERVER, LLAMAD, Options, Program, Programs
+from bench.sessions import command as sessions
 
 
 @dataclass(slots=True)
@@ -43,6 +45,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add("--ids", type=int, default=32000, help="prompts have token ids below this (32000)")
     add("--args", type=shlex.split, default=["-ngl", "99"], help="flags for all programs (-ngl 99)")
     add("--seed", type=int, default=1)
+    sessions.add_flags(parser)
 
 
 def _run_agent(program: Program, flags: argparse.Namespace, number: int) -> Counts:
@@ -88,6 +91,8 @@ def _measure(program: Program, flags: argparse.Namespace) -> str:
 
 def main(flags: argparse.Namespace) -> int:
     programs.check_model(flags)
+    if flags.sessions:
+        return sessions.main(flags)
     tools = Programs(flags.server)
     n_slot = flags.tokens + (flags.turns + 1) * (flags.question + flags.predict) + 64
     options = Options(
