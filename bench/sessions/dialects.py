@@ -20,7 +20,7 @@ _numbers = itertools.count(1)
 
 def read(path: str, body: dict[str, Any]) -> Asked:
     """Return what the script has to know of a request."""
-    tools = tuple(_tool_name(one) for one in body.get("tools") or ())
+    tools = tuple(_tool_name(one) for one in body.get("tools") or ()) + tuple(_namespaces(body))
     if path == RESPONSES:
         items = (
             body["input"] if isinstance(body["input"], list) else [{"role": "user", "content": body["input"]}]
@@ -34,6 +34,12 @@ def read(path: str, body: dict[str, Any]) -> Asked:
         text = texts(body.get("system") or "") + texts([one.get("content") or "" for one in said])
     users = [texts(one.get("content") or "") for one in said if one.get("role") == "user"]
     return Asked(tools, n_calls, text, len(users), users[-1] if users else "")
+
+
+def _namespaces(body: dict[str, Any]) -> dict[str, str]:
+    """Return the namespaces of functions that have one, by the functions' names."""
+    spaces = [one for one in body.get("tools") or () if one.get("type") == "namespace"]
+    return {function["name"]: one["name"] for one in spaces for function in one["tools"]}
 
 
 def _tool_name(tool: dict[str, Any]) -> str:
@@ -50,7 +56,7 @@ def _n_calls(message: dict[str, Any]) -> int:
 def write(path: str, body: dict[str, Any], answer: Answer, n_prompt: int) -> tuple[str, bytes]:
     """Return the content type and the body of a response."""
     writer = {MESSAGES: _message, RESPONSES: _response, CHAT: _chat}[path]
-    whole, events = writer(str(body.get("model")), answer, n_prompt)
+    whole, events = writer(body, answer, n_prompt)
     if not body.get("stream"):
         return "application/json", json.dumps(whole).encode()
     lines = []
@@ -66,7 +72,9 @@ def _id(prefix: str) -> str:
     return f"{prefix}{next(_numbers):09}"
 
 
-def _message(model: str, answer: Answer, n_prompt: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def _message(
+    body: dict[str, Any], answer: Answer, n_prompt: int
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     content: list[dict[str, Any]] = [{"type": "text", "text": answer.text}]
     for name, arguments in answer.calls:
         content.append({"type": "tool_use", "id": _id("toolu_"), "name": name, "input": arguments})
@@ -76,7 +84,7 @@ def _message(model: str, answer: Answer, n_prompt: int) -> tuple[dict[str, Any],
         "id": _id("msg_"),
         "type": "message",
         "role": "assistant",
-        "model": model,
+        "model": body["model"],
         "content": content,
         "stop_reason": stop,
         "stop_sequence": None,
@@ -102,12 +110,17 @@ def _message_events(whole: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield {"type": "message_stop"}
 
 
-def _response(model: str, answer: Answer, n_prompt: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def _response(
+    body: dict[str, Any], answer: Answer, n_prompt: int
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     text = {"type": "output_text", "text": answer.text, "annotations": []}
     message = {"type": "message", "role": "assistant", "status": "completed", "content": [text]}
     output: list[dict[str, Any]] = [{"id": _id("msg_"), **message}]
+    spaces = _namespaces(body)
     for name, arguments in answer.calls:
-        called = {"name": name, "arguments": json.dumps(arguments), "status": "completed"}
+        called: dict[str, Any] = {"name": name, "arguments": json.dumps(arguments), "status": "completed"}
+        if name in spaces:
+            called["namespace"] = spaces[name]
         output.append({"type": "function_call", "id": _id("fc_"), "call_id": _id("call_"), **called})
     usage = {
         "input_tokens": n_prompt,
@@ -120,7 +133,7 @@ def _response(model: str, answer: Answer, n_prompt: int) -> tuple[dict[str, Any]
         "id": _id("resp_"),
         "object": "response",
         "status": "completed",
-        "model": model,
+        "model": body["model"],
         "output": output,
     }
     whole["usage"] = usage
@@ -133,7 +146,7 @@ def _response(model: str, answer: Answer, n_prompt: int) -> tuple[dict[str, Any]
     return whole, events
 
 
-def _chat(model: str, answer: Answer, n_prompt: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def _chat(body: dict[str, Any], answer: Answer, n_prompt: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     calls = [
         {
             "id": _id("call_"),
@@ -147,7 +160,7 @@ def _chat(model: str, answer: Answer, n_prompt: int) -> tuple[dict[str, Any], li
         message["tool_calls"] = calls
     finish = "tool_calls" if calls else "stop"
     usage = {"prompt_tokens": n_prompt, "completion_tokens": 20, "total_tokens": n_prompt + 20}
-    head = {"id": _id("chatcmpl-"), "created": 1, "model": model}
+    head = {"id": _id("chatcmpl-"), "created": 1, "model": body["model"]}
     choice = {"index": 0, "message": message, "finish_reason": finish}
     whole = {**head, "object": "chat.completion", "choices": [choice], "usage": usage}
     delta = message | ({"tool_calls": [one | {"index": i} for i, one in enumerate(calls)]} if calls else {})

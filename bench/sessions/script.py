@@ -127,6 +127,7 @@ TOOLS: dict[str, dict[str, Any]] = {
         "Agent": lambda step, _: _delegated(step, "general-purpose"),
         "task": lambda step, _: _delegated(step, "general"),
         "agent": lambda step, _: _delegated(step, "general-purpose"),
+        "spawn_agent": lambda step, _: {"message": step.target},
     },
 }
 

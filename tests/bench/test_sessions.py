@@ -10,7 +10,7 @@ import pytest
 from support.clients.official_clients import anthropic, openai
 from support.fake_daemon import Faked
 
-from bench.sessions import script
+from bench.sessions import dialects, script
 from bench.sessions.dialects import CHAT, MESSAGES, RESPONSES
 from bench.sessions.replay import Replayed, new_tokens
 from bench.sessions.script import Script, Step
@@ -106,3 +106,15 @@ def test_what_a_replay_counts() -> None:
     assert (turn.n_prompt, turn.n_computed) == (n_first - 100 + 82, 1)
     assert refused.n_computed == -1
     assert "messages" in refused.reason
+
+
+def test_functions_of_a_namespace() -> None:
+    """Codex starts its sub-agents with one, and finds it by its namespace."""
+    function = {"type": "function", "name": "spawn_agent", "parameters": SCHEMA}
+    tools = [{"type": "namespace", "name": "agents", "tools": [function]}]
+    body: dict[str, Any] = {"model": "m", "input": "Go on.", "tools": tools}
+    one = Script("/project", [(Step("delegate", "Look."),)])
+    _, data = dialects.write(RESPONSES, body, one.answer(dialects.read(RESPONSES, body)), 5)
+    (call,) = [item for item in json.loads(data)["output"] if item["type"] == "function_call"]
+    assert (call["name"], call["namespace"]) == ("spawn_agent", "agents")
+    assert json.loads(call["arguments"]) == {"message": "Look."}
