@@ -7,8 +7,6 @@ import json
 
 from llamad.launch.programs.program import PATIENCE_SECONDS, Program, Served, Setup
 
-# Its limit for a stream without events cannot be set higher.
-STREAM_PATIENCE_SECONDS = 1800
 # The smallest window in which it compacts by itself. It keeps up to 33,000 tokens of a window free, which is most of a
 # small one, so the counts of a server that is started for it are in the scale of the window that it is made for.
 COMPACT_WINDOW_MIN = 100_000
@@ -24,7 +22,8 @@ def _setup(served: Served) -> Setup:
         "ANTHROPIC_DEFAULT_HAIKU_MODEL": served.model,
         "CLAUDE_CODE_SUBAGENT_MODEL": served.model,
         "API_TIMEOUT_MS": str(PATIENCE_SECONDS * 1000),
-        "CLAUDE_STREAM_IDLE_TIMEOUT_MS": str(STREAM_PATIENCE_SECONDS * 1000),
+        # Neither comments nor pings count as events of a stream. Without any byte it ends after half an hour at most.
+        "CLAUDE_STREAM_IDLE_TIMEOUT_MS": str(PATIENCE_SECONDS * 1000),
         # A line at the front of the prompt that differs in each session.
         "CLAUDE_CODE_ATTRIBUTION_HEADER": "0",
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
