@@ -38,9 +38,8 @@ def live(files: Files, start: Callable[..., Live]) -> Live:
     for name in NAMES:
         files.copy(f"{name}.gguf", model_path())
     files.write(PRESET.replace("{root}", str(files.root)))
-    return start(
-        files, "--models-max", "0", "--models-memory-max", "460", "--models-wait-seconds", "1", "--metrics"
-    )
+    flags = "--models-max 0 --models-memory-max 460 --models-wait-seconds 1 --metrics --verbosity 4"
+    return start(files, *flags.split())
 
 
 def loaded(live: Live, files: Files) -> set[str]:
@@ -71,6 +70,7 @@ def test_a_busy_one_stays(live: Live, files: Files) -> None:
     assert live.client.post(CHAT, chat("z")).status == 200
     assert stream.finish() == ("length", 60)
     assert loaded(live, files) == {"x", "z"}
+    live.wait_line(r"reading \d+ MiB of .*/z\.gguf ahead")  # while it waited for the memory of "y"
 
 
 def test_memory_comes_back(live: Live, files: Files) -> None:

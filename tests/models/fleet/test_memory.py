@@ -115,6 +115,37 @@ def test_a_drained_victim_that_can_stay_serves_again():
     ]
 
 
+def test_no_more_victims_stay_than_there_are_slots():
+    """ "big" leaves for "young", so there is memory for both small ones again, but "last" needs the slot of one."""
+    needs = {
+        "old": {"gpu": 2, "host": 5},
+        "young": 5,
+        "last": {"disk": 1},
+        "small 1": 1,
+        "small 2": 1,
+        "big": 8,
+        "busy": {"host": 5},
+    }
+    fleet = Fleet(needs, capacity={"gpu": 10, "host": 5}, models_max=4, residence_seconds=0.0)
+    for ticket, name in enumerate(("old", "young", "last")):  # what they need is known from now on
+        fleet.serve(name, ticket)
+        fleet.do("unload", name)
+    for ticket, name in enumerate(("small 1", "small 2", "big"), start=10):
+        fleet.serve(name, ticket)
+        fleet.wait(100.0)
+    for ticket, name in enumerate(("busy", "old", "young", "last"), start=20):
+        fleet.do("request", name, ticket)
+        fleet.wait(0.1)
+    fleet.is_prompt = False
+    effects = fleet.do("done", "busy")
+    stops = {one for one in effects if one.startswith("stop")}
+    assert stops - {"stop small 1 evicted", "stop small 2 evicted"} == {
+        "stop big evicted",
+        "stop busy evicted",
+    }
+    assert len(stops) == 3
+
+
 def test_what_the_operator_unloads_counts_until_the_waiter_is_late():
     fleet = Fleet({"a": 5, "b": 5, "c": 5}, capacity=10, wait_seconds=30.0, residence_seconds=0.0)
     fleet.do("request", "a", 1)
