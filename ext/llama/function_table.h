@@ -144,8 +144,10 @@ typedef struct llamad_table {
     int32_t (*seq_rm)(void *ctx, int32_t seq, int32_t p0, int32_t p1); /* 1: done; 0: refused, nothing changed */
     int32_t (*seq_add)(void *ctx, int32_t seq, int32_t p0, int32_t p1, int32_t delta);
     int32_t (*seq_div)(void *ctx, int32_t seq, int32_t p0, int32_t p1, int32_t divisor);
-    /* Copies all of src to dst, which must be empty. Between streams llama.cpp copies the data at the next decode. */
-    int32_t (*seq_cp)(void *ctx, int32_t src, int32_t dst);
+    /* Copies the positions of src from p0 to p1 - 1 to dst, which must be empty. Between streams llama.cpp copies the
+     * data at the next decode, and aborts on a range. In a unified cache it marks cells, so there dst may hold other
+     * positions. */
+    int32_t (*seq_cp)(void *ctx, int32_t src, int32_t dst, int32_t p0, int32_t p1);
     int32_t (*seq_pos_min)(void *ctx, int32_t seq);
     int32_t (*can_shift)(void *ctx);
     /* A sequence as bytes. Work that seq_cp and seq_add left for the next decode must be flushed before. state_get

@@ -135,10 +135,9 @@ int32_t table_seq_div(void *ctx, int32_t seq, int32_t p0, int32_t p1, int32_t di
     });
 }
 
-// Copies whole sequences only: between streams llama.cpp aborts on a range.
-int32_t table_seq_cp(void *ctx, int32_t src, int32_t dst) {
+int32_t table_seq_cp(void *ctx, int32_t src, int32_t dst, int32_t p0, int32_t p1) {
     return guarded<int32_t>(LLAMAD_E_THROWN, [&]() -> int32_t {
-        llama_memory_seq_cp(llama_get_memory(context_of(ctx)), src, dst, -1, -1);
+        llama_memory_seq_cp(llama_get_memory(context_of(ctx)), src, dst, p0, p1);
         return 1;
     });
 }

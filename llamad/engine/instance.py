@@ -282,6 +282,7 @@ class Instance:
             n_row=loaded.n_row if settings.mmproj is not None else 0,
             n_text_max=max(loaded.info.n_ctx_train, loaded.n_ctx_slot),
             memory=self._cache_memory,
+            spare_seq=loaded.spare_seq,
         )
 
     def _draft(self, core: Core) -> str:

@@ -2,6 +2,11 @@ from typing import NamedTuple
 
 from typing_extensions import Buffer
 
+class Segment(NamedTuple):
+    n_tokens: int
+    checksum: int
+    data: memoryview
+
 class EntryInfo(NamedTuple):
     id: int
     n_tokens: int
@@ -20,7 +25,7 @@ class CacheMemory:
     fingerprint: bytes
     def __init__(self, fd: int = -1) -> None: ...
     def entries(self) -> list[EntryInfo]: ...
-    def pin(self, id: int) -> memoryview | None: ...
+    def pin(self, id: int) -> list[Segment] | None: ...
     def unpin(self, id: int) -> None: ...
     def shrink(self, n_bytes: int) -> int: ...
 

@@ -105,7 +105,7 @@ cdef extern from "llama/function_table.h" nogil:
         int32_t (*seq_rm)(void *ctx, int32_t seq, int32_t p0, int32_t p1) noexcept nogil
         int32_t (*seq_add)(void *ctx, int32_t seq, int32_t p0, int32_t p1, int32_t delta) noexcept nogil
         int32_t (*seq_div)(void *ctx, int32_t seq, int32_t p0, int32_t p1, int32_t divisor) noexcept nogil
-        int32_t (*seq_cp)(void *ctx, int32_t src, int32_t dst) noexcept nogil
+        int32_t (*seq_cp)(void *ctx, int32_t src, int32_t dst, int32_t p0, int32_t p1) noexcept nogil
         int32_t (*seq_pos_min)(void *ctx, int32_t seq) noexcept nogil
         int32_t (*can_shift)(void *ctx) noexcept nogil
         size_t (*state_size)(void *ctx, int32_t seq, int32_t flags) noexcept nogil

@@ -28,7 +28,7 @@ from llamad.base.system cimport fetch_add_int, futex_wait, futex_wake_all, load_
 from llamad.protocol.cache_memory cimport (
     LLAMAD_CACHE_FINGERPRINT, CacheMemory, llamad_cache, memory_populate, memory_sign,
 )
-from llamad.ses1.ses1 cimport Layout
+from llamad.ses1.ses1 cimport Layout, layout_has_ranges
 from llamad.protocol.channel cimport Link
 from llamad.tokenizer.vocab cimport Vocab
 from llamad.engine.threads.sampler_pool cimport AWAITED_MAX, sampler_pool_count, sampler_pool_start, sampler_pool_stop
@@ -56,7 +56,7 @@ cdef class Core:
                   grammar_work: int = -1, has_device: bool = False, api_only: bool = False,
                   cache_bytes: int = 0, n_text_max: int = 0, n_checkpoints: int = 0, checkpoint_min_step: int = 0,
                   checkpoint_bytes: int = 0, cache_idle: bool = True, n_row: int = 0,
-                  n_window: int = 0, memory: CacheMemory | None = None) -> None:
+                  n_window: int = 0, memory: CacheMemory | None = None, spare_seq: int = -1) -> None:
         cdef State *state = &self.state
         memset(state, 0, sizeof(State))
         self.descriptors = descriptors = descriptors or Descriptors.create()
@@ -104,6 +104,7 @@ cdef class Core:
                       &self.memory.cache) < 0:
             raise MemoryError()
         state.cache.drops_idle = not cache_idle
+        state.cache.spare_seq = spare_seq
         if drafts_init(&state.drafts, n_slots, has_device) < 0:
             raise MemoryError()
         self._start_threads(n_slots, n_sampler_threads, grammar_work)
@@ -210,6 +211,9 @@ cdef class Core:
             raise ValueError(f"a fingerprint has {LLAMAD_CACHE_FINGERPRINT} bytes")
         self.layout = layout
         state.cache.trust.layout = NULL if layout is None else layout.layout
+        state.cache.has_ranges = (
+            layout is not None and layout_has_ranges(layout.layout) and state.cache.spare_seq >= 0
+            and state.slots.n_cells > 0 and state.slots.can_share and state.slots.n_swa == 0 and state.slots.group_n == 1)
         state.cache.trust.n_vocab = <uint32_t>state.n_vocab
         state.cache.trust.n_ctx = <uint32_t>state.slots.n_ctx
         state.is_trimming = 1  # they may take more memory than this engine may use

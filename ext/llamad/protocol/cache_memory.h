@@ -4,6 +4,10 @@
  * with a head and a table of rows; each row in use describes an entry, whose bytes have a range of the file of their
  * own. No range is given away twice, and most of the file has no pages: its size is no commitment of memory.
  *
+ * A state may have only the cells of its last tokens: the entry that it names in `before` has those of all tokens before
+ * them. So prompts that begin in the same way share these entries, and a chain of them is the state of one prompt. An
+ * entry is older than those behind it, and used later; none is dropped while there is another behind it.
+ *
  * Only the engine writes, except for `n_readers`, which counts readers in the front. An entry that is complete is
  * READY: the next engine adopts it, and the front may read it. Whatever else a dying engine leaves is free for the next.
  * While no engine runs, the front may drop entries. Neither side trusts what the other has written:
@@ -15,7 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { LLAMAD_CACHE_VERSION = 1, LLAMAD_CACHE_ROWS = 8192, LLAMAD_CACHE_FINGERPRINT = 32 };
+enum { LLAMAD_CACHE_VERSION = 2, LLAMAD_CACHE_ROWS = 8192, LLAMAD_CACHE_FINGERPRINT = 32 };
 
 /* The state of a row. */
 enum {
@@ -28,7 +32,7 @@ enum {
 
 /* The kind of an entry. */
 enum {
-    LLAMAD_CACHE_STATE = 1,     /* SES1: the tokens and the whole state of a sequence */
+    LLAMAD_CACHE_STATE = 1,     /* SES1: all tokens, and the state of a sequence or of its last tokens */
     LLAMAD_CACHE_CHECKPOINT = 2 /* the part of a state that cannot be truncated, after n_tokens tokens */
 };
 
@@ -58,7 +62,8 @@ typedef struct llamad_cache_row {
     uint64_t session;
     uint64_t used;       /* when it was last used: now_us(), and larger is later */
     uint64_t checksum;   /* of its n_bytes */
-    uint64_t prefix;     /* a checkpoint's: llamad_cache_prefix() of the tokens after which it was made */
+    uint64_t before;     /* a state's: the id of the entry with the cells of its first tokens, or 0; a checkpoint's:
+                          * llamad_cache_prefix() of the tokens after which it was made */
     int32_t retention_s; /* what the client said about the prompt: prompt_value.pxd */
     int32_t n_returns;   /* how often its conversation went on */
 } llamad_cache_row;
@@ -78,6 +83,7 @@ typedef struct llamad_cache_place {
     uint8_t *data; /* its range, mapped; NULL: it is not */
     uint64_t span;
     int32_t trust; /* atomic */
+    int32_t begin; /* how many tokens of a state are in the entries before it */
 } llamad_cache_place;
 
 typedef struct llamad_cache {
@@ -115,8 +121,8 @@ uint64_t llamad_cache_resident(const llamad_cache *cache);
 
 /* The engine's, on the thread that owns the cache. */
 
-/* Takes over what another engine has left: maps the READY rows, which are UNCHECKED then, and frees all others. Returns
- * how many there are. With another fingerprint, nothing is taken over. */
+/* Takes over what another engine has left: maps the READY rows, which are UNCHECKED then, and frees all others, and those
+ * that lack an entry before them. Returns how many there are. With another fingerprint, nothing is taken over. */
 int32_t llamad_cache_adopt(llamad_cache *cache, const uint8_t *fingerprint);
 /* Returns a row of its own with pages for n bytes, or -1. If `old` is not -1, that row is dropped, and its pages are
  * used if that is possible: new ones are slower to write to. */

@@ -35,7 +35,7 @@ cdef extern from "llamad/protocol/cache_memory.h" nogil:
         uint64_t session
         uint64_t used
         uint64_t checksum
-        uint64_t prefix
+        uint64_t before
         int32_t retention_s
         int32_t n_returns
 
@@ -45,6 +45,7 @@ cdef extern from "llamad/protocol/cache_memory.h" nogil:
     ctypedef struct llamad_cache_place:
         uint8_t *data
         int32_t trust
+        int32_t begin
 
     ctypedef struct llamad_cache:
         int fd

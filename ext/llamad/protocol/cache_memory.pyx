@@ -33,9 +33,17 @@ cdef extern from "llamad/protocol/cache_memory.h" nogil:
     int llamad_cache_sign(llamad_cache *cache) noexcept
 
 
+class Segment(NamedTuple):
+    """An entry of a chain: SES1 with all tokens so far, and the cells from where the one before it ends."""
+
+    n_tokens: int
+    checksum: int
+    data: memoryview
+
+
 class EntryInfo(NamedTuple):
-    """An entry that is complete: SES1 of `n_bytes`. `adapters` are the set, the base set and the length of the base, as
-    in an Action; `used` is a time of the system's monotonic clock in microseconds."""
+    """A prompt that is complete: its last entry, of `n_bytes`, and those before it. `adapters` are the set, the base set
+    and the length of the base, as in an Action; `used` is a time of the system's monotonic clock in microseconds."""
 
     id: int
     n_tokens: int
@@ -77,40 +85,55 @@ cdef class CacheMemory:
         return (<char *>self.cache.head.fingerprint)[:LLAMAD_CACHE_FINGERPRINT]
 
     def entries(self) -> list[EntryInfo]:
-        """Return the states that are READY."""
+        """Return the prompts that are READY, but not those that another one begins with and shares its entries with."""
         cdef llamad_cache_row row
         cdef int32_t i
         entries = []
+        shared = set()
         for i in range(LLAMAD_CACHE_ROWS):
             if llamad_cache_row_is_sane(&self.cache, i, LLAMAD_CACHE_READY, &row) and row.kind == LLAMAD_CACHE_STATE:
+                shared.add(row.before)
                 entries.append(EntryInfo(row.id, row.n_tokens, row.n_bytes, row.owner,
                                          (row.adapters_set, row.adapters_base, row.n_base), row.session, row.used,
                                          row.checksum, row.retention_s, row.n_returns))
-        return entries
+        return [entry for entry in entries if entry.id not in shared]
 
-    def pin(self, id: int) -> memoryview | None:
-        """Return the entry's bytes, which stay until unpin(), or None if it is gone. An engine that goes wrong may change
-        them: whoever relies on them copies them, and then compares the checksum."""
+    def pin(self, id: int) -> list[Segment] | None:
+        """Return the entries of a prompt, the first one first, whose bytes stay until unpin(); None if one is gone. An
+        engine that goes wrong may change them: whoever relies on them copies them, and then compares the checksums."""
         cdef llamad_cache_row row
         cdef int32_t i
         if id in self._pins:
             raise ValueError(f"entry {id} is pinned already")
-        i = llamad_cache_pin(&self.cache, id)
-        if i < 0:
-            return None
-        if not llamad_cache_row_is_sane(&self.cache, i, LLAMAD_CACHE_READY, &row) or row.id != <uint64_t>id:
+        pins: list[int] = []
+        segments: list[Segment] = []
+        next_id, n_end = id, 0
+        while next_id:
+            i = llamad_cache_pin(&self.cache, next_id)
+            if i < 0:
+                break
+            pins.append(i)
+            if not llamad_cache_row_is_sane(&self.cache, i, LLAMAD_CACHE_READY, &row) or (
+                    row.id != <uint64_t>next_id or row.kind != LLAMAD_CACHE_STATE):
+                break
+            if n_end and row.n_tokens >= n_end:
+                break
+            try:
+                pages = mmap.mmap(self.fd, row.n_bytes, mmap.MAP_SHARED, mmap.PROT_READ, offset=row.at)
+            except OSError:
+                break
+            segments.append(Segment(row.n_tokens, row.checksum, memoryview(pages)))
+            next_id, n_end = row.before, row.n_tokens
+        if not next_id:
+            self._pins[id] = pins
+            return segments[::-1]
+        for i in pins:
             llamad_cache_unpin(&self.cache, i)
-            return None
-        try:
-            pages = mmap.mmap(self.fd, row.n_bytes, mmap.MAP_SHARED, mmap.PROT_READ, offset=row.at)
-        except OSError:
-            llamad_cache_unpin(&self.cache, i)
-            return None
-        self._pins[id] = i
-        return memoryview(pages)
+        return None
 
     def unpin(self, id: int) -> None:
-        llamad_cache_unpin(&self.cache, self._pins.pop(id))
+        for i in self._pins.pop(id):
+            llamad_cache_unpin(&self.cache, i)
 
     def shrink(self, n_bytes: int) -> int:
         """Drop the longest unused entries until they have at most n_bytes, except those that are pinned. Return how many

@@ -161,9 +161,10 @@ static void renew(llamad_cache *cache, int32_t i) {
     llamad_cache_row *row = &cache->rows[i];
     cache->head->last_id += 1;
     row->id = cache->head->last_id;
-    row->n_bytes = row->checksum = row->prefix = row->session = 0;
+    row->n_bytes = row->checksum = row->before = row->session = 0;
     row->retention_s = row->n_returns = 0;
     cache->places[i].trust = LLAMAD_CACHE_TRUSTED;
+    cache->places[i].begin = 0;
     llamad_cache_use(cache, i);
 }
 
@@ -270,7 +271,60 @@ static int by_place(const void *a, const void *b) {
     return x->at < y->at ? -1 : x->at > y->at;
 }
 
-// Frees every row that is not READY or cannot be as it says, and every page that no other row has. Nobody else may write
+static int by_id(const void *a, const void *b) {
+    const llamad_cache_row *x = *(llamad_cache_row *const *) a, *y = *(llamad_cache_row *const *) b;
+    return x->id < y->id ? -1 : x->id > y->id;
+}
+
+// Returns the entry before this one, if it is among these n, which are sorted by their ids; NULL if it is not.
+static llamad_cache_row *before(llamad_cache_row *const *rows, int32_t n, const llamad_cache_row *row) {
+    int32_t low = 0, high = n;
+    while (low < high) {
+        const int32_t middle = low + (high - low) / 2;
+        if (rows[middle]->id < row->before) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    if (low == n || rows[low]->id != row->before || rows[low]->id >= row->id) return NULL;
+    return rows[low]->kind == LLAMAD_CACHE_STATE && rows[low]->n_tokens < row->n_tokens ? rows[low] : NULL;
+}
+
+// Lets each of n READY rows leave that lacks an entry before it, and notes where the cells of the others begin.
+static void drop_orphans(llamad_cache *cache, llamad_cache_row **rows, int32_t n) {
+    int32_t i;
+    qsort(rows, (size_t) n, sizeof *rows, by_id);
+    for (i = 0; i < n; i++) { // in this order, each one comes after those before it
+        llamad_cache_row *row = rows[i];
+        const llamad_cache_row *first;
+        if (row->kind != LLAMAD_CACHE_STATE || row->before == 0 || state_of(row) != LLAMAD_CACHE_READY) continue;
+        first = before(rows, i, row);
+        if (first && state_of(first) == LLAMAD_CACHE_READY) {
+            cache->places[row - cache->rows].begin = first->n_tokens;
+        } else {
+            set_state(row, LLAMAD_CACHE_LEAVING);
+        }
+    }
+}
+
+// Frees the rows whose range begins within that of another one. Returns how many are left.
+static int32_t without_overlaps(llamad_cache_row **rows, int32_t n) {
+    uint64_t top = DATA_AT;
+    int32_t i, n_left = 0;
+    qsort(rows, (size_t) n, sizeof *rows, by_place);
+    for (i = 0; i < n; i++) {
+        if (rows[i]->at < top) {
+            set_state(rows[i], LLAMAD_CACHE_FREE);
+        } else {
+            top = rows[i]->at + rows[i]->span;
+            rows[n_left++] = rows[i];
+        }
+    }
+    return n_left;
+}
+
+// Frees every row that is not READY, cannot be as it says or lacks an entry before it, and every page that no other row has. Nobody else may write
 // to the memory; an entry that somebody reads keeps its pages. Returns how many READY rows are left.
 static int32_t clean(llamad_cache *cache) {
     llamad_cache_row **kept = (llamad_cache_row **) malloc(LLAMAD_CACHE_ROWS * sizeof *kept);
@@ -282,22 +336,25 @@ static int32_t clean(llamad_cache *cache) {
     for (i = 0; i < LLAMAD_CACHE_ROWS; i++) {
         llamad_cache_row *row = &cache->rows[i];
         row->n_engine_readers = 0; // an engine that was killed could not take its own back
+        cache->places[i].begin = 0;
         if (llamad_cache_row_is_sane(cache, i, LLAMAD_CACHE_READY, &copy)) {
             kept[n++] = row;
         } else if (llamad_cache_row_is_sane(cache, i, LLAMAD_CACHE_LEAVING, &copy) && has_readers(row)) {
-            cache->n_leaving += 1;
             kept[n++] = row;
         } else {
             set_state(row, LLAMAD_CACHE_FREE);
         }
     }
+    n = without_overlaps(kept, n);
+    drop_orphans(cache, kept, n);
     qsort(kept, (size_t) n, sizeof *kept, by_place);
     for (i = 0; i < n; i++) {
         llamad_cache_row *row = kept[i];
-        if (row->at < top) { // it overlaps the one before
+        if (state_of(row) == LLAMAD_CACHE_LEAVING && !has_readers(row)) {
             set_state(row, LLAMAD_CACHE_FREE);
             continue;
         }
+        cache->n_leaving += state_of(row) == LLAMAD_CACHE_LEAVING;
         llamad_pages_punch(cache->fd, end, row->at - end);
         end = row->at + row->capacity;
         top = row->at + row->span;
@@ -347,7 +404,8 @@ static uint64_t forget(llamad_cache *cache, int32_t i) {
     set_state(&cache->rows[i], LLAMAD_CACHE_LEAVING);
     copy_once(&copy, &cache->rows[i], sizeof copy);
     if (has_readers(&cache->rows[i])) return has_range(&copy) ? copy.capacity : 0; // the next engine frees it
-    if (has_range(&copy)) llamad_pages_drop(cache->fd, NULL, 0, copy.at, copy.capacity);
+    // All of its range, because an engine that was killed may have allocated more than it could note.
+    if (has_range(&copy)) llamad_pages_drop(cache->fd, NULL, 0, copy.at, copy.span);
     set_state(&cache->rows[i], LLAMAD_CACHE_FREE);
     return 0;
 }
@@ -364,10 +422,15 @@ static int by_use(const void *a, const void *b) {
 
 uint64_t llamad_cache_shrink(llamad_cache *cache, uint64_t n_bytes) {
     candidate *ready = (candidate *) malloc(LLAMAD_CACHE_ROWS * sizeof *ready);
+    llamad_cache_row **rows = (llamad_cache_row **) malloc(LLAMAD_CACHE_ROWS * sizeof *rows);
     llamad_cache_row copy;
     uint64_t n = 0;
-    int32_t i, n_ready = 0;
-    if (!ready) return llamad_cache_resident(cache);
+    int32_t i, n_left, n_ready = 0;
+    if (!ready || !rows) {
+        free(ready);
+        free(rows);
+        return llamad_cache_resident(cache);
+    }
     for (i = 0; i < LLAMAD_CACHE_ROWS; i++) {
         if (state_of(&cache->rows[i]) == LLAMAD_CACHE_FREE) continue;
         cache->rows[i].n_engine_readers = 0;
@@ -384,6 +447,17 @@ uint64_t llamad_cache_shrink(llamad_cache *cache, uint64_t n_bytes) {
         n -= ready[i].capacity;
         n += forget(cache, ready[i].row);
     }
+    for (i = 0; i < n_ready; i++) rows[i] = &cache->rows[ready[i].row];
+    for (i = n_left = 0; i < n_ready; i++) {
+        if (state_of(rows[i]) == LLAMAD_CACHE_READY) rows[n_left++] = rows[i];
+    }
+    drop_orphans(cache, rows, n_left);
+    for (i = 0; i < n_left; i++) {
+        if (state_of(rows[i]) != LLAMAD_CACHE_LEAVING) continue;
+        n -= rows[i]->capacity;
+        n += forget(cache, (int32_t) (rows[i] - cache->rows));
+    }
+    free(rows);
     free(ready);
     return n;
 }

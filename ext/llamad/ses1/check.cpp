@@ -21,6 +21,7 @@ constexpr uint32_t ALL = UINT32_MAX; // a section with a cell for every token
 
 struct Blob {
     uint32_t n_tokens = 0, n_stream = 0;
+    uint32_t begin = 0; // the position of the first cell that it has
     size_t tokens_at = 0, kv_at = 0;
     std::vector<Place> places;
 };
@@ -124,8 +125,9 @@ bool check_kv(Reader &in, const Section &section, Blob &blob, const uint8_t *tok
         if (n_cells == 0) continue;
         if (is_filled) return wrong(error, "more than one of its streams is filled");
         is_filled = true;
-        if (n_cells > blob.n_tokens || (n_window == ALL && n_cells != blob.n_tokens)) {
-            return wrong(error, "it has %u cells for %u tokens", n_cells, blob.n_tokens);
+        const uint32_t n_own = blob.n_tokens - blob.begin;
+        if (n_cells > n_own || (n_window == ALL && n_cells != n_own)) {
+            return wrong(error, "it has %u cells for %u tokens", n_cells, n_own);
         }
         if (n_cells > n_window) {
             return wrong(error, "it has %u cells in a window, but this model's holds %u", n_cells, n_window);
@@ -226,6 +228,27 @@ int32_t llamad_state_check(const llamad_layout *layout, const uint8_t *data, siz
         *n_tokens = blob.n_tokens;
         *n_bytes = rewritten_bytes(*layout, blob, n);
         return 0;
+    } catch (const std::bad_alloc &) {
+        wrong(error, "memory ran out while it was checked");
+        return LLAMAD_STATE_E_MEMORY;
+    }
+}
+
+int32_t llamad_segment_check(const llamad_layout *layout, const uint8_t *data, size_t n, uint32_t n_vocab,
+                             uint32_t n_ctx, uint32_t begin, uint32_t n_tokens, llamad_state_error *error) {
+    error->reason[0] = 0;
+    try {
+        Blob blob;
+        Reader in(data, n);
+        blob.begin = begin;
+        if (!check_tokens(in, blob, n_vocab, n_ctx, error)) return LLAMAD_STATE_E_WRONG;
+        if (blob.n_tokens != n_tokens || begin >= n_tokens || layout->sections.size() != 1) {
+            wrong(error, "it has %u tokens instead of %u", blob.n_tokens, n_tokens);
+            return LLAMAD_STATE_E_WRONG;
+        }
+        if (!check_head(in, error) || !check_sections(in, *layout, data + blob.tokens_at, false, blob, error))
+            return LLAMAD_STATE_E_WRONG;
+        return blob.n_stream == layout->n_stream ? 0 : LLAMAD_STATE_E_WRONG;
     } catch (const std::bad_alloc &) {
         wrong(error, "memory ran out while it was checked");
         return LLAMAD_STATE_E_MEMORY;

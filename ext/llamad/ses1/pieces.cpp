@@ -251,6 +251,10 @@ int32_t llamad_layout_has_cells(const llamad_layout *layout) { return has_cells(
 
 int32_t llamad_layout_has_end(const llamad_layout *layout) { return has_end(*layout); }
 
+int32_t llamad_layout_has_ranges(const llamad_layout *layout) {
+    return layout->n_stream == 1 && has_cells(*layout) && !has_end(*layout) && layout->sections[0].v_trans == 0;
+}
+
 size_t llamad_piece_bytes(const llamad_layout *layout, uint32_t n_cells) {
     size_t n = BLOB_HEAD;
     for (size_t i = 0; i < layout->sections.size(); i++) {

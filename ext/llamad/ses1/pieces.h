@@ -34,6 +34,9 @@ typedef struct llamad_piece {
 /* Return whether states have cells, and whether they have an end. */
 int32_t llamad_layout_has_cells(const llamad_layout *layout);
 int32_t llamad_layout_has_end(const llamad_layout *layout);
+/* Returns whether a unified cache can save and restore ranges of a sequence at about the speed of whole ones: there is
+ * no end, and values are not transposed, because llama.cpp copies each of their rows by itself. */
+int32_t llamad_layout_has_ranges(const llamad_layout *layout);
 /* Returns the size of a piece with this many cells. */
 size_t llamad_piece_bytes(const llamad_layout *layout, uint32_t n_cells);
 

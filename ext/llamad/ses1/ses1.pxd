@@ -13,5 +13,9 @@ cdef class Layout:
 
 cdef int state_is_sound(const llamad_layout *layout, const uint8_t *data, size_t n, uint32_t n_vocab, uint32_t n_ctx,
                         uint32_t n_tokens) noexcept nogil
+cdef int segment_is_sound(const llamad_layout *layout, const uint8_t *data, size_t n, uint32_t n_vocab, uint32_t n_ctx,
+                          uint32_t begin, uint32_t n_tokens) noexcept nogil
+cdef int layout_has_ranges(const llamad_layout *layout) noexcept nogil
+cdef size_t piece_bytes(const llamad_layout *layout, uint32_t n_cells) noexcept nogil
 cdef int checkpoint_is_sound(const llamad_layout *layout, const uint8_t *data, size_t n,
                              uint32_t n_tokens) noexcept nogil

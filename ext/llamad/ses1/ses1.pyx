@@ -22,6 +22,8 @@ cdef extern from "llamad/ses1/state.h" nogil:
     uint64_t llamad_layout_row_unit(const llamad_layout *layout)
     int32_t llamad_state_check(const llamad_layout *layout, const uint8_t *data, size_t n, uint32_t n_vocab,
                                uint32_t n_ctx, uint32_t *n_tokens, size_t *n_bytes, llamad_state_error *error)
+    int32_t llamad_segment_check(const llamad_layout *layout, const uint8_t *data, size_t n, uint32_t n_vocab,
+                                 uint32_t n_ctx, uint32_t begin, uint32_t n_tokens, llamad_state_error *error)
     int32_t llamad_checkpoint_check(const llamad_layout *layout, const uint8_t *data, size_t n, uint32_t n_tokens,
                                     llamad_state_error *error)
     int32_t llamad_state_rewrite(const llamad_layout *layout, const uint8_t *data, size_t n, uint8_t *out, size_t n_out)
@@ -38,6 +40,7 @@ cdef extern from "llamad/ses1/pieces.h" nogil:
         size_t n
     int32_t llamad_layout_has_cells(const llamad_layout *layout)
     int32_t llamad_layout_has_end(const llamad_layout *layout)
+    int32_t llamad_layout_has_ranges(const llamad_layout *layout)
     size_t llamad_piece_bytes(const llamad_layout *layout, uint32_t n_cells)
     int64_t llamad_piece_cut(const llamad_layout *layout, llamad_piece state, int32_t p0, int32_t p1, uint8_t *out,
                              size_t n_out, llamad_state_error *error)
@@ -67,6 +70,22 @@ cdef int state_is_sound(const llamad_layout *layout, const uint8_t *data, size_t
     cdef size_t n_bytes = 0
     return llamad_state_check(layout, data, n, n_vocab, n_ctx, &n_own, &n_bytes, &error) == 0 and (
         n_own == n_tokens and n_bytes == n)
+
+
+cdef int segment_is_sound(const llamad_layout *layout, const uint8_t *data, size_t n, uint32_t n_vocab, uint32_t n_ctx,
+                          uint32_t begin, uint32_t n_tokens) noexcept nogil:
+    """Return whether llama.cpp can read the state as it is, and it has this many tokens, but cells only from position
+    `begin` on. Any thread."""
+    cdef llamad_state_error error
+    return llamad_segment_check(layout, data, n, n_vocab, n_ctx, begin, n_tokens, &error) == 0
+
+
+cdef int layout_has_ranges(const llamad_layout *layout) noexcept nogil:
+    return llamad_layout_has_ranges(layout)
+
+
+cdef size_t piece_bytes(const llamad_layout *layout, uint32_t n_cells) noexcept nogil:
+    return llamad_piece_bytes(layout, n_cells)
 
 
 cdef int checkpoint_is_sound(const llamad_layout *layout, const uint8_t *data, size_t n,

@@ -62,6 +62,7 @@ class LoadedModel:
             self.n_ctx = self.n_ctx_slot = self.n_batch = self.n_ubatch = vectors.info.n_text_max
             self.can_share, self.needs_checkpoints = False, False
             self.n_swa = self.n_cells = self.n_window = self.n_rollback = 0
+            self.spare_seq = -1
         else:
             raw = lib.llamad_context_get(context)
             self.n_ctx = lib.llama_n_ctx(raw)
@@ -70,6 +71,7 @@ class LoadedModel:
             # cells.
             is_shared = settings.kv_unified and not lib.llama_model_is_recurrent(handle)
             self.n_cells = self.n_ctx if is_shared else 0
+            self.spare_seq = spare_sequence(settings, handle)
             self.n_row = lib.llama_model_n_embd_inp(handle)  # floats of an input embedding
             self.n_batch = lib.llama_n_batch(raw)
             self.n_ubatch = lib.llama_n_ubatch(raw)
@@ -176,6 +178,16 @@ def context_params(settings: ModelSettings, n_threads: int) -> Any:
     if settings.rope_scaling is not None:
         params.rope_scaling_type = getattr(lib, f"LLAMA_ROPE_SCALING_TYPE_{settings.rope_scaling.upper()}")
     return params
+
+
+def spare_sequence(settings: ModelSettings, handle: Any) -> int:
+    """Return the number of a sequence that no slot has, through which prompts are saved and restored in parts; -1 if
+    that is not possible. It takes no memory."""
+    is_whole = lib.llama_model_is_recurrent(handle) or lib.llama_model_is_hybrid(handle)
+    if is_whole or lib.llama_model_n_swa(handle) > 0 or settings.grp_attn_n > 1:
+        return -1
+    n = settings.n_parallel
+    return n if settings.kv_unified and n < lib.llama_max_parallel_sequences() else -1
 
 
 def _no_generation(settings: ModelSettings) -> LoadError:
@@ -293,6 +305,7 @@ def _open_context(settings: ModelSettings, handle: Any, n_threads: int, is_surve
         n_unloaded = lib.llama_model_size(handle) if is_survey else 0
         params.n_ubatch = memory.device_ubatch(settings, handle, n_unloaded)
     params.n_outputs_max = memory.n_outputs(settings)
+    params.n_seq_max += spare_sequence(settings, handle) >= 0
     params.n_rs_seq = memory.n_rollback(settings, params.n_ubatch)
     context = lib.llamad_context_open(handle, params)
     if context == ffi.NULL and params.n_ubatch > memory.ubatch(settings):

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from llamad.models.cache_disk.prefixes import BLOCK_TOKENS, Chain
-from llamad.protocol.cache_memory import EntryInfo
+from llamad.protocol.cache_memory import EntryInfo, Segment
 from llamad.ses1.ses1 import Layout
 
 
@@ -21,7 +21,7 @@ class Memory(Protocol):
     @property
     def fingerprint(self) -> bytes: ...
     def entries(self) -> list[EntryInfo]: ...
-    def pin(self, id: int) -> memoryview | None: ...
+    def pin(self, id: int) -> list[Segment] | None: ...
     def unpin(self, id: int) -> None: ...
 
 

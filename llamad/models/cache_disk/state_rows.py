@@ -15,6 +15,7 @@ from typing_extensions import Buffer
 from llamad.models.cache_disk.prefixes import BLOCK_BYTES, BLOCK_TOKENS, TOKEN_BYTES, Chain, digest_after
 from llamad.models.cache_disk.row_file import BLOCK, END, ENDINGS
 from llamad.protocol.blobs import Arena, Blob
+from llamad.protocol.cache_memory import Segment
 from llamad.ses1 import ses1
 from llamad.ses1.ses1 import Layout, StateError
 
@@ -69,12 +70,23 @@ def tokens_in(entry: memoryview, n_tokens: int) -> bytes:
     return bytes(entry[_HEAD.size : tokens_end(n_tokens)])
 
 
-def cut(layout: Layout, entry: memoryview, row: Row, n_tokens: int) -> bytes:
-    """Return the piece or the end that a row of this SES1 has."""
-    state = entry[tokens_end(n_tokens) :]
+def cut(layout: Layout, segments: Sequence[Segment], row: Row) -> bytes:
+    """Return the piece or the end that a row of a prompt has, which lies in these segments."""
     if row.kind == END:
-        return ses1.cut_end(layout, state)
-    return ses1.cut(layout, state, row.begin, row.n_tokens) if layout.has_cells() else b""
+        return ses1.cut_end(layout, _state(segments[-1]))
+    if not layout.has_cells():
+        return b""
+    pieces, begin = [], 0
+    for segment in segments:
+        p0, p1 = max(begin, row.begin), min(segment.n_tokens, row.n_tokens)
+        if p0 < p1:
+            pieces.append(ses1.cut(layout, _state(segment), p0, p1))
+        begin = segment.n_tokens
+    return pieces[0] if len(pieces) == 1 else ses1.join(layout, pieces, None)
+
+
+def _state(segment: Segment) -> memoryview:
+    return segment.data[tokens_end(segment.n_tokens) :]
 
 
 def join(

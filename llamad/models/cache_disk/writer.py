@@ -27,7 +27,7 @@ from llamad.models.cache_disk.row_file import Description, EntryBroken, RowFile,
 from llamad.models.cache_disk.source import Memory, Source
 from llamad.models.cache_disk.state_rows import COPY_BYTES, Row, cut, rows_of, tokens_in
 from llamad.models.cache_disk.turn_files import TurnFiles
-from llamad.protocol.cache_memory import EntryInfo, checksum
+from llamad.protocol.cache_memory import EntryInfo, Segment, checksum
 from llamad.ses1.ses1 import Layout, StateError
 
 log = logging.getLogger("llamad.cache")
@@ -259,14 +259,14 @@ class Writer:
             if info.id in seen:
                 self._note_use(seen[info.id], info)
                 continue
-            entry = _copied(source.memory, info)
-            if entry is None:
+            segments = _copied(source.memory, info)
+            if segments is None:
                 continue
             if source.fingerprint != fingerprint or layout is None:
                 return  # another engine has begun; what was copied belongs to the last one
             seen[info.id] = rows = Seen(info.used)
             try:
-                rows.names, rows.digests = self._save(source, layout, fingerprint, info, entry)
+                rows.names, rows.digests = self._save(source, layout, fingerprint, info, segments)
             except TimeoutError:
                 raise  # it would take as long again
             except StateError:
@@ -279,14 +279,18 @@ class Writer:
             source.held = held
 
     def _save(
-        self, source: Source, layout: Layout, fingerprint: str, info: EntryInfo, entry: memoryview
+        self, source: Source, layout: Layout, fingerprint: str, info: EntryInfo, segments: list[Segment]
     ) -> tuple[list[str], list[bytes]]:
         """Write the rows of an entry that are not there, unless they are not worth it. Return the names of all, and the
         digests of its whole blocks."""
         group = self._group(source, fingerprint, info)
-        if group is None or info.n_tokens < TOKENS_MIN or checksum(entry) != info.checksum:
+        if group is None or info.n_tokens < TOKENS_MIN:
             return [], []
-        tokens = tokens_in(entry, info.n_tokens)
+        if any(checksum(segment.data) != segment.checksum for segment in segments):
+            return [], []
+        tokens = tokens_in(segments[-1].data, info.n_tokens)
+        if not all(tokens.startswith(tokens_in(one.data, one.n_tokens)) for one in segments):
+            raise StateError("its entries have different tokens")
         if min(array("i", tokens)) < 0:
             return [], []  # it has images or sound
         chain = Chain(self._folder.salt, group, tokens)
@@ -295,7 +299,7 @@ class Writer:
         for row, name in zip(rows, names, strict=True):
             if name in self._index:
                 continue
-            piece = cut(layout, entry, row, info.n_tokens)
+            piece = cut(layout, segments, row)
             about = self._describe(source, group, info, row, piece, needs_ends=layout.has_end())
             if not self._keep(about, piece, names, info.n_tokens):
                 break
@@ -364,18 +368,23 @@ class Writer:
                     self._folder.touch(name)
 
 
-def _copied(memory: Memory, info: EntryInfo) -> memoryview | None:
-    """Return a copy of an entry, or None if it is gone. Another process can change what it is copied from."""
-    view = memory.pin(info.id)
-    if view is None:
+def _copied(memory: Memory, info: EntryInfo) -> list[Segment] | None:
+    """Return a copy of a prompt's entries, or None if one is gone. Another process can change the original."""
+    segments = memory.pin(info.id)
+    if segments is None:
         return None
     try:
-        copy = memoryview(bytearray(len(view)))
-        for at in range(0, len(view), COPY_BYTES):
-            copy[at : at + COPY_BYTES] = view[at : at + COPY_BYTES]
+        return [segment._replace(data=_copy(segment.data)) for segment in segments]
     finally:
-        view.release()
+        for segment in segments:
+            segment.data.release()
         memory.unpin(info.id)
+
+
+def _copy(view: memoryview) -> memoryview:
+    copy = memoryview(bytearray(len(view)))
+    for at in range(0, len(view), COPY_BYTES):
+        copy[at : at + COPY_BYTES] = view[at : at + COPY_BYTES]
     return copy
 
 

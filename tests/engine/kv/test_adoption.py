@@ -6,23 +6,18 @@ from __future__ import annotations
 
 import os
 import random
-import threading
-import time
 
 import pytest
-from support.engine_harness import Harness, learn_layout
+from support.states.adopting_engine import MANY, Engine, left, until
 
 from llamad.engine.testing.fake import Fake
 from llamad.protocol.blobs import Blob
-from llamad.protocol.cache_memory import CacheMemory, checksum
+from llamad.protocol.cache_memory import CacheMemory, Segment, checksum
 from llamad.protocol.messages import ACTION_INSERT, RESULT_DONE, RESULT_NO_ROOM
 
-MANY = 1 << 30
-MARK = bytes(range(32))
 DATA_AT = 2 << 20  # where the first entry of a new memory lies
 TABLE_AT, ROW_BYTES, ENGINE_READERS_AT = 4096, 128, 84
 OWN, WRITTEN, LEAVING = 1, 2, 4
-PLAIN = {"n_slots": 2, "cache_bytes": MANY}
 WHOLE = {
     "n_slots": 1,
     "can_share": False,
@@ -38,49 +33,6 @@ def text(seed: int, n: int = 200) -> bytes:
 
 
 A, B, C = text(1), text(2), text(3)
-
-
-class Engine(Harness):
-    """An engine over the front's memory. Leaving the block is an orderly end."""
-
-    def __init__(self, front: CacheMemory, fake: Fake | None = None, mark: bytes = MARK, **options):
-        super().__init__(fake or Fake(), memory=CacheMemory(os.dup(front.fd)), **(PLAIN | options))
-        self.n_adopted = self.core.adopt(learn_layout(self.core, 40), mark)
-        self.n_bad = 0
-        self._tending = threading.Thread(target=self._tend, daemon=True)
-
-    def _tend(self):
-        while (n_bad := self.core.tend()) >= 0:
-            self.n_bad = n_bad
-
-    def __enter__(self):
-        self._tending.start()
-        return super().__enter__()
-
-    def __exit__(self, *error):
-        super().__exit__(*error)
-        self.core.end_tending()
-        self._tending.join()
-
-    def ask(self, prompt: bytes, **options) -> int:
-        task = self.submit(prompt, **({"n_predict": 4} | options))
-        self.wait(task)
-        assert self.text(task) == bytes(prompt[-1] + k for k in (1, 2, 3, 4))
-        return self.n_cached(task)
-
-
-def until(condition, seconds: float = 20) -> None:
-    t_end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < t_end
-        time.sleep(0.01)
-
-
-def left(front: CacheMemory, *prompts: bytes, **options) -> None:
-    """Let an engine leave these prompts."""
-    with Engine(front, **options) as one:
-        for prompt in prompts:
-            one.ask(prompt)
 
 
 @pytest.mark.parametrize("n_cells", [0, 1024])
@@ -178,18 +130,26 @@ def test_owners_do_not_share():
         assert three.ask(A, owner=7) == 200
 
 
+def pinned_part(front: CacheMemory, id: int) -> Segment:
+    """Pin a prompt that is one entry."""
+    segments = front.pin(id)
+    assert segments is not None
+    (segment,) = segments
+    return segment
+
+
 def test_what_the_front_has_pinned_stays():
     front = CacheMemory()
     left(front, A, B)
     first, second = sorted(front.entries(), key=lambda entry: entry.used)
-    data = front.pin(first.id)
+    pinned = pinned_part(front, first.id)
     assert front.shrink(0) == first.n_bytes + -first.n_bytes % 4096
     assert [entry.id for entry in front.entries()] == [first.id]
     assert front.pin(second.id) is None
-    assert bytes(data[:4]) == b"SES1"
+    assert bytes(pinned.data[:4]) == b"SES1"
     with Engine(front, mark=b"\1" * 32) as two:  # which drops everything
         assert front.entries() == []
-        assert checksum(data) == first.checksum
+        assert checksum(pinned.data) == first.checksum == pinned.checksum
         front.unpin(first.id)
         two.ask(C)
     assert [entry.n_tokens for entry in front.entries()] == [204]
@@ -201,10 +161,10 @@ def test_pins_of_a_running_engine_are_respected():
         one.ask(A)
         until(lambda: len(front.entries()) == 1)
         (entry,) = front.entries()
-        data = front.pin(entry.id)
+        pinned = pinned_part(front, entry.id)
         one.ask(A + bytes(A[-1] + k for k in (1, 2, 3, 4)) + B[:50])
         until(lambda: [one.id for one in front.entries()] not in ([], [entry.id]))
-        assert checksum(data) == entry.checksum
+        assert checksum(pinned.data) == entry.checksum
         front.unpin(entry.id)
 
 
@@ -242,11 +202,10 @@ def test_a_state_is_inserted():
     front, other = CacheMemory(), CacheMemory()
     left(front, A)
     (entry,) = front.entries()
-    data = front.pin(entry.id)
-    assert data is not None
+    pinned = pinned_part(front, entry.id)
     blob = Blob(entry.n_bytes)
     blob.size = entry.n_bytes
-    memoryview(blob)[:] = data
+    memoryview(blob)[:] = pinned.data
     with Engine(other) as two:
         action = two.act(
             ACTION_INSERT, 0, blob, n_tokens=entry.n_tokens, n_bytes=entry.n_bytes, owner=7, session=3

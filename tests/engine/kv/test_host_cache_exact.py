@@ -43,3 +43,24 @@ def test_a_part_comes_back_where_a_memory_can_be_cut(tiny, kind):
         _, done = h.run(h.write(0, [*FIRST[:80], 70, 71], 1))
         assert (done.n_cached == 80) is can_cut
         assert h.engine.stats()["cache_hits"] == can_cut
+
+
+LONG = [1, *(3 + (i * i + i // 97) % 97 for i in range(1299))]
+
+
+@pytest.mark.parametrize(
+    "flags", [(), ("-fa", "off"), ("-ctk", "q8_0", "-ctv", "q8_0")], ids=["plain", "transposed", "q8_0"]
+)
+@pytest.mark.parametrize("kind", ["llama", "qwen2vl"])
+def test_a_long_prompt_comes_back_from_its_parts(tiny, kind, flags):
+    """Only where values are transposed it is one entry."""
+    flags = ("-c", "4096", "--kv-unified", *flags)
+    with Hosted(tiny[kind], "--cache-ram", "0", *flags) as h:
+        h.read(0, LONG)
+        expected = h.next(0, [*LONG, 70], len(LONG))
+    with Hosted(tiny[kind], *flags) as h:
+        h.read(0, LONG)
+        h.read(0, OTHER)
+        assert h.engine.stats()["cache_entries"] == (1 if "off" in flags else 3)
+        assert h.next(0, [*LONG, 70], len(LONG)) == expected
+        assert h.engine.stats()["cache_restored"] == len(LONG)

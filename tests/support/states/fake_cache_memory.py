@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from llamad.base.clock import clock_us
-from llamad.protocol.cache_memory import EntryInfo, checksum
+from llamad.protocol.cache_memory import EntryInfo, Segment, checksum
+from llamad.ses1.ses1 import Layout, cut
 from support.states.ses1_layouts import FORMS, N_VOCAB, Form, memory
 
 PLAIN = FORMS["plain"]
@@ -40,6 +41,7 @@ class FakeMemory:
         self.data: dict[int, bytes] = {}
         self.infos: dict[int, EntryInfo] = {}
         self.pins: Counter[int] = Counter()
+        self.before: dict[int, list[Segment]] = {}  # the entries before it, of a prompt that has several
         self._n_made = 0
 
     def put(
@@ -70,11 +72,25 @@ class FakeMemory:
     def entries(self) -> list[EntryInfo]:
         return list(self.infos.values())
 
-    def pin(self, id: int) -> memoryview | None:
+    def pin(self, id: int) -> list[Segment] | None:
         if id not in self.data:
             return None
         self.pins[id] += 1
-        return memoryview(self.data[id])
+        info = self.infos[id]
+        return [*self.before.get(id, ()), Segment(info.n_tokens, info.checksum, memoryview(self.data[id]))]
+
+    def put_parts(self, tokens: Sequence[int], ends: Sequence[int], layout: Layout) -> int:
+        """Add a prompt whose entries end after so many tokens each, the last one at its end. Return its number."""
+        state, begin = memory(self.form, list(tokens)), 0
+        parts: list[Segment] = []
+        for end in ends:
+            piece = cut(layout, state, begin, end)
+            data = ses1(tokens[:end], piece)
+            parts.append(Segment(end, checksum(data), memoryview(data)))
+            begin = end
+        id = self.put(tokens, state=piece)
+        self.before[id] = parts[:-1]
+        return id
 
     def unpin(self, id: int) -> None:
         self.pins[id] -= 1

@@ -123,7 +123,11 @@ cdef enum:
     # Most tokens that are compared to find moved chunks: 10 ms. Chosen.
     REUSE_WORK_MAX = 1 << 24
     # Most entries: each is compared with every new prompt. Chosen.
-    CACHE_ENTRIES_MAX = 1024
+    CACHE_ENTRIES_MAX = 4096
+    # Longest part of a state that is saved to an entry of its own, and the shortest that is not replaced when its
+    # conversation grows. Chosen: restoring many small parts costs a device many small copies.
+    SEGMENT_TOKENS = 512
+    SEGMENT_TOKENS_MIN = 256
     # Which idle slot gives up its prefix: among those with fewer tokens, the age alone decides. A neighbour of busy slots
     # comes before a slot that is worth up to this many times less. Chosen.
     VALUED_TOKENS_MIN = 256

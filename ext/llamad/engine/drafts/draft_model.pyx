@@ -58,7 +58,7 @@ cdef void _adopt(ModelDrafts *model, const Slot *slot, int32_t n) noexcept nogil
     if best < 0:
         return
     _cut(model, slot.id, 0)
-    if model.table.seq_cp(model.ctx, best, slot.id) == 0:
+    if model.table.seq_cp(model.ctx, best, slot.id, -1, -1) == 0:
         return
     model.n_held[slot.id] = model.n_held[best]
     memcpy(_held(model, slot.id), _held(model, best), <size_t>model.n_held[best] * sizeof(int32_t))

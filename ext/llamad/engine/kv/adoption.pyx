@@ -2,14 +2,17 @@
 # once, before the engine thread does. Trusts no bytes of it; trust.pyx checks them before their first use.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
+from libc.string cimport memcmp
 
 from llamad.engine.costs.scheduler cimport CACHE_ENTRIES_MAX, CACHE_TOKENS_MIN
 from llamad.engine.kv.cache_types cimport Cache, CacheEntry
 from llamad.engine.kv.checkpoints cimport (
     Checkpoint, CheckpointList, checkpoint_adopt, list_add, list_drop, list_init,
 )
-from llamad.engine.kv.host_cache cimport cache_add
+from llamad.engine.kv.chains cimport chain_link
+from llamad.engine.kv.cache_entries cimport entries_add, entries_drop_chain
 from llamad.engine.kv.slots cimport Slots
+from llamad.protocol.adapter_span cimport span_common
 from llamad.protocol.cache_memory cimport (
     LLAMAD_CACHE_CHECKPOINT, LLAMAD_CACHE_READY, LLAMAD_CACHE_ROWS, LLAMAD_CACHE_STATE, llamad_cache, llamad_cache_row,
     memory_adopt, memory_drop, memory_prefix,
@@ -28,9 +31,44 @@ cdef int _is_usable(const Cache *cache, const Slots *slots, int32_t row) noexcep
 
 cdef int _is_of(const llamad_cache_row *about, const CacheEntry *entry, int32_t n_tokens, uint64_t prefix) noexcept nogil:
     """Return whether the checkpoint was made after these tokens, with the same adapters and for the same owner."""
-    return (about.n_tokens == n_tokens and about.prefix == prefix and about.owner == entry.owner
+    return (about.n_tokens == n_tokens and about.before == prefix and about.owner == entry.owner
             and about.adapters_base == entry.adapters.base and about.adapters_set == entry.adapters.set
             and about.n_base == entry.adapters.n_base)
+
+
+cdef int32_t _row_of(const Cache *cache, uint64_t id) noexcept nogil:
+    cdef int64_t i
+    for i in range(cache.n_entries):
+        if cache.entries[i].id == id:
+            return cache.entries[i].row
+    return -1
+
+
+cdef int _follows(const CacheEntry *entry, const CacheEntry *first, int32_t begin) noexcept nogil:
+    """Return whether the first entry has the cells of the other's tokens before `begin`."""
+    return (first.n_tokens == begin and (first.owner == 0 or first.owner == entry.owner)
+            and span_common(&first.adapters, &entry.adapters, begin) == begin
+            and memcmp(first.tokens, entry.tokens, <size_t>begin * sizeof(int32_t)) == 0)
+
+
+cdef void _link_entries(Cache *cache) noexcept nogil:
+    """Link entries to those before them, and drop those that cannot be used."""
+    cdef llamad_cache *memory = cache.memory
+    cdef int64_t i = 0, first
+    cdef int32_t begin, row
+    for i in range(cache.n_entries):
+        begin = memory.places[cache.entries[i].row].begin
+        row = _row_of(cache, memory.rows[cache.entries[i].row].before) if begin and cache.has_ranges else -1
+        first = cache.by_row[row] if row >= 0 else -1
+        if first >= 0 and _follows(&cache.entries[i], &cache.entries[first], begin):
+            chain_link(cache, i, row)
+    i = 0
+    while i < cache.n_entries:
+        if memory.places[cache.entries[i].row].begin != cache.entries[i].begin:
+            entries_drop_chain(cache, i)
+            i = 0
+        else:
+            i += 1
 
 
 ctypedef struct LeftCheckpoints:
@@ -101,8 +139,9 @@ cdef int32_t adoption_run(Cache *cache, const Slots *slots, const uint8_t *finge
     for row in range(LLAMAD_CACHE_ROWS):
         if _is_ready(memory, row, LLAMAD_CACHE_STATE):
             if _is_usable(cache, slots, row):
-                cache_add(cache, row)
+                entries_add(cache, row)
             else:
                 memory_drop(memory, row)
+    _link_entries(cache)
     _adopt_checkpoints(cache)
     return <int32_t>cache.n_entries

@@ -53,6 +53,22 @@ cdef int32_t cache_shares(const Cache *cache, const CacheEntry *entry, uint64_t 
     return run_floor(tokens, common_prefix(entry.tokens, tokens, n_same), n)
 
 
+cdef inline int _is_in_others(const Cache *cache, const CacheEntry *entry) noexcept nogil:
+    """Return whether other entries begin with all tokens of this one, so that only they need to be compared. If any was
+    found damaged, all are."""
+    return entry.n_behind > 0 and load_int(&cache.memory.n_bad) == 0
+
+
+cdef uint64_t _first_enough(const Cache *cache, uint64_t id, int32_t n) noexcept nogil:
+    """Return the first entry of its chain that has n tokens."""
+    cdef int64_t i = 0
+    while cache.entries[i].id != id:
+        i += 1
+    while cache.entries[i].begin >= n:
+        i = cache.by_row[cache.entries[i].before]
+    return cache.entries[i].id
+
+
 cdef int32_t cache_find(const Cache *cache, const Slots *slots, const Task *task, uint64_t *id) noexcept nogil:
     """Return how many tokens of prefill the best entry saves the task, and set its id; 0 if there is none. Among equal
     ones it is one with a copy on the devices. The prompt's last token is always computed."""
@@ -65,11 +81,15 @@ cdef int32_t cache_find(const Cache *cache, const Slots *slots, const Task *task
     hash = cache_hash(task.prompt)
     for i in range(cache.n_entries):
         entry = &cache.entries[i]
+        if _is_in_others(cache, entry):
+            continue
         n = cache_shares(cache, entry, hash, &task.command.adapters, task.command.owner, task.prompt, n_prompt)
         n = _usable(slots, entry, n)
         if n > n_best or (n == n_best > 0 and copies_has(&cache.copies, entry.id)):
             n_best = n
             id[0] = entry.id
+    if n_best > 0:
+        id[0] = _first_enough(cache, id[0], n_best)
     return n_best
 
 
@@ -84,6 +104,8 @@ cdef int32_t cache_holds(const Cache *cache, const Slots *slots, const Slot *slo
     hash = cache_hash(slot.tokens)
     for i in range(cache.n_entries):
         entry = &cache.entries[i]
+        if _is_in_others(cache, entry):
+            continue
         n = cache_shares(cache, entry, hash, &slot.adapters, slot.owner, slot.tokens, slot.n_tokens)
         n_best = max(n_best, _usable(slots, entry, n))
     return n_best

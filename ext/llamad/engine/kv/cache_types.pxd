@@ -15,10 +15,13 @@ ctypedef struct CacheEntry:
     uint64_t owner
     int32_t row              # in the cache memory
     int32_t n_tokens
+    int32_t begin            # the entry before it has the cells of the tokens before this one (chains.pyx)
+    int32_t before           # that entry's row, or -1
+    int32_t n_behind         # entries that need this one
     int32_t is_held          # for a suspended task: it is not evicted
     int32_t is_locked        # its pages are locked, for a device that reads them; -1: they cannot be locked
     CheckpointList checkpoints
-    uint8_t *pages           # SES1: its head, the tokens, then the state
+    uint8_t *pages           # SES1: its head, all tokens, then the state of its cells
     const int32_t *tokens
     size_t n_state
     size_t capacity
@@ -31,6 +34,7 @@ cdef enum SpareState:
 
 ctypedef struct Cache:
     CacheEntry *entries
+    int32_t *by_row          # the index of the entry with this row
     llamad_cache *memory     # outlives the engine
     Trust trust              # in what it holds from another engine
     size_t bytes_max         # including all checkpoints; 0: off
@@ -39,7 +43,10 @@ ctypedef struct Cache:
     const llamad_table *table
     void *ctx
     int32_t drops_idle       # prefixes that idle slots give up to make room are not saved
+    int32_t spare_seq        # a sequence that no slot has; -1: none
+    int32_t has_ranges       # states can be saved in parts
     uint64_t pinned          # the entry that is being restored, which must not be dropped; 0: none
+    int32_t extended         # the row of an entry behind which another one is being saved; -1: none
     int32_t spare            # a row with spare pages, unless spare_state is SPARE_NONE
     int32_t spare_state      # atomic: a SpareState
     size_t n_spare           # its size

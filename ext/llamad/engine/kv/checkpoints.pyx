@@ -117,7 +117,7 @@ cdef void _describe(llamad_cache *memory, int32_t row, const CheckpointOf *of, s
     about.adapters_base = of.adapters.base
     about.adapters_set = of.adapters.set
     about.n_base = of.adapters.n_base
-    about.prefix = prefix
+    about.before = prefix
     if not has_rows:
         memory_publish(memory, row)
 

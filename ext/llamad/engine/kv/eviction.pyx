@@ -137,12 +137,13 @@ cdef Slot *slots_least_valuable(Slots *slots, const Slot *spared) noexcept nogil
 # --- the prompt cache in host memory --------------------------------------------------------------------------------
 
 cdef int cache_is_kept(const Cache *cache, int64_t i) noexcept nogil:
-    """Return whether the entry is pinned or held."""
-    return cache.entries[i].is_held or cache.entries[i].id == cache.pinned
+    """Return whether the entry is pinned, held or being extended."""
+    return (cache.entries[i].is_held or cache.entries[i].id == cache.pinned
+            or cache.entries[i].row == cache.extended)
 
 
 cdef int64_t cache_least_valuable(const Cache *cache) noexcept nogil:
-    """Return the index of the entry that may be dropped and is worth least, or -1."""
+    """Return the index of the entry that may be dropped and is worth least, or -1. It is none that others need."""
     cdef const llamad_cache_row *row
     cdef HintShares shares
     cdef PromptUse use
@@ -154,10 +155,11 @@ cdef int64_t cache_least_valuable(const Cache *cache) noexcept nogil:
         row = &cache.memory.rows[cache.entries[i].row]
         shares_add(&shares, row.owner, <double>row.capacity if row.session or row.retention_s > 0 else 0.0)
     for i in range(cache.n_entries):
-        if cache_is_kept(cache, i):
+        if cache_is_kept(cache, i) or cache.entries[i].n_behind:
             continue
         row = &cache.memory.rows[cache.entries[i].row]
-        use.n_end = use.n_tokens = cache.entries[i].n_tokens
+        use.n_end = cache.entries[i].n_tokens
+        use.n_tokens = cache.entries[i].n_tokens - cache.entries[i].begin
         use.n_bytes = <double>cache.entries[i].capacity
         use.idle_s = <double>(now - <int64_t>row.used) / 1e6
         use.n_returns = row.n_returns

@@ -3,7 +3,7 @@
 from libc.stdint cimport int32_t, uint8_t, uint64_t
 
 from llamad.base.function_table cimport llamad_table
-from llamad.engine.kv.cache_types cimport Cache, CacheEntry
+from llamad.engine.kv.cache_types cimport Cache
 from llamad.engine.kv.checkpoints cimport Checkpoints
 from llamad.engine.kv.slots cimport Slot, Slots
 from llamad.protocol.cache_memory cimport llamad_cache
@@ -12,11 +12,12 @@ from llamad.protocol.messages cimport ActionCommand
 cdef int cache_init(Cache *cache, size_t bytes_max, Checkpoints *checkpoints, const llamad_table *table,
                     void *ctx, llamad_cache *memory) noexcept nogil
 cdef void cache_free(Cache *cache) noexcept nogil
-cdef CacheEntry *cache_add(Cache *cache, int32_t row) noexcept nogil
 cdef int cache_prepare(Cache *cache, size_t n) noexcept nogil
 cdef int cache_prepare_save(Cache *cache, const Slots *slots, const Slot *slot) noexcept nogil
 cdef int cache_insert(Cache *cache, const Slots *slots, const uint8_t *data,
                       const ActionCommand *command) noexcept nogil
+cdef uint64_t cache_save_next(Cache *cache, Slots *slots, const Slot *slot) noexcept nogil
+cdef int32_t cache_unsaved(const Cache *cache, const Slots *slots, const Slot *slot) noexcept nogil
 cdef uint64_t cache_save(Cache *cache, Slots *slots, const Slot *slot) noexcept nogil
 cdef uint64_t cache_hold(Cache *cache, Slots *slots, const Slot *slot) noexcept nogil
 cdef void cache_copy(Cache *cache, const Slots *slots, const Slot *slot, uint64_t id) noexcept nogil
@@ -26,5 +27,4 @@ cdef void cache_release(Cache *cache, uint64_t id) noexcept nogil
 cdef void cache_drop(Cache *cache, uint64_t id) noexcept nogil
 cdef int cache_drop_checkpoints(Cache *cache) noexcept nogil
 cdef int cache_drop_least(Cache *cache) noexcept nogil
-cdef const CacheEntry *cache_entry(const Cache *cache, uint64_t id) noexcept nogil
 cdef int cache_restore(Cache *cache, Slots *slots, Slot *slot, uint64_t id) noexcept nogil

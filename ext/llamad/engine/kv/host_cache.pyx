@@ -1,31 +1,38 @@
 # Owns: the prompt cache in host memory, and its limit. Runs on the engine thread, between two steps. It decides nothing:
 # prefix/sharing.pyx says what is worth saving or restoring, and eviction.pyx what is dropped first.
 #
-# An entry is the whole state of a slot, with its tokens and its checkpoints. It lies in a memory that outlives the
-# engine (protocol/cache_memory.h): the next engine of the model adopts it (adoption.pyx). Only held entries, and those
-# with media, are for this engine alone. Owners (API keys) and adapters do not share entries. Kinds of memory that
-# cannot be truncated (recurrent ones, sliding windows) use an entry if the prompt begins with all of its tokens, or as
-# far as a checkpoint goes.
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+# An entry is the state of a slot, with its tokens and its checkpoints: the whole, or the part that the entries before it
+# lack (chains.pyx). It lies in a memory that outlives the engine (protocol/cache_memory.h): the next engine of the model
+# adopts it (adoption.pyx). Only held entries, and those with media, are for this engine alone. Owners (API keys) and
+# adapters do not share entries. Kinds of memory that cannot be truncated (recurrent ones, sliding windows) use an entry
+# if the prompt begins with all of its tokens, or as far as a checkpoint goes.
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from llamad.base.system cimport fetch_add_int, futex_wake_all, load_int, now_us, store_int
 from llamad.engine.costs.scheduler cimport CACHE_ENTRIES_MAX, CACHE_TOKENS_MIN, RARE_LEARN_RATE
+from llamad.engine.kv.cache_entries cimport (
+    entries_add, entries_drop, entries_drop_chain, entries_get, entries_index, entries_remove,
+)
 from llamad.engine.kv.cache_lookup cimport cache_hash, cache_shares
 from llamad.engine.kv.cache_types cimport SPARE_NONE, SPARE_READY, SPARE_WANTED, Cache, CacheEntry
+from llamad.engine.kv.chains cimport (
+    Segment, chain_before, chain_bytes, chain_can_hold, chain_close, chain_link, chain_open, chain_plan, chain_restore,
+    chain_use,
+)
 from llamad.engine.kv.checkpoints cimport list_cut, list_free, list_init, list_reaches, list_share
 from llamad.engine.kv.device_copies cimport copies_free, copies_has, copies_make, copies_restore
 from llamad.engine.kv.eviction cimport cache_is_kept, cache_least_valuable
 from llamad.engine.kv.slots cimport Slot, Slots, slot_clear
-from llamad.engine.kv.trust cimport trust_row
 from llamad.protocol.adapter_span cimport AdapterSpan
 from llamad.protocol.cache_memory cimport (
-    LLAMAD_CACHE_STATE, llamad_cache, llamad_cache_row, memory_drop, memory_publish, memory_reserve, memory_risk,
-    memory_survive, memory_take, memory_use,
+    LLAMAD_CACHE_ROWS, LLAMAD_CACHE_STATE, llamad_cache, llamad_cache_row, memory_drop, memory_publish, memory_reserve,
+    memory_take,
 )
 from llamad.protocol.messages cimport RESULT_DONE, RESULT_FAILED, RESULT_NO_ROOM, ActionCommand
 from llamad.protocol.row_ids cimport ids_positions
+from llamad.ses1.ses1 cimport piece_bytes
 
 cdef enum:
     PAGE = 4096
@@ -41,10 +48,12 @@ cdef int cache_init(Cache *cache, size_t bytes_max, Checkpoints *checkpoints, co
     cache.checkpoints = checkpoints
     cache.table = table
     cache.ctx = ctx
+    cache.spare_seq = cache.extended = -1
     if bytes_max == 0:
         return 0
     cache.entries = <CacheEntry *>calloc(CACHE_ENTRIES_MAX, sizeof(CacheEntry))
-    if cache.entries == NULL:
+    cache.by_row = <int32_t *>calloc(LLAMAD_CACHE_ROWS, sizeof(int32_t))
+    if cache.entries == NULL or cache.by_row == NULL:
         return -1
     cache.bytes_max = bytes_max
     return 0
@@ -59,43 +68,15 @@ cdef void cache_free(Cache *cache) noexcept nogil:
         list_free(cache.checkpoints, &cache.entries[i].checkpoints)
     cache.n_entries = 0
     free(cache.entries)
+    free(cache.by_row)
     copies_free(&cache.copies)
     cache.entries = NULL
+    cache.by_row = NULL
     cache.bytes_max = 0
-
-
-cdef int64_t _index(const Cache *cache, uint64_t id) noexcept nogil:
-    cdef int64_t i
-    for i in range(cache.n_entries):
-        if cache.entries[i].id == id:
-            return i
-    return -1
-
-
-cdef const CacheEntry *cache_entry(const Cache *cache, uint64_t id) noexcept nogil:
-    """Return the entry, or NULL if it has been dropped. The pointer is valid until the cache changes."""
-    cdef int64_t i = _index(cache, id)
-    return NULL if i < 0 else &cache.entries[i]
 
 
 cdef uint64_t _used(const Cache *cache, int64_t i) noexcept nogil:
     return cache.memory.rows[cache.entries[i].row].used
-
-
-cdef int32_t _remove(Cache *cache, int64_t i) noexcept nogil:
-    """Remove an entry from the list. Return its row, which the caller owns then."""
-    cdef int32_t row = cache.entries[i].row
-    if cache.entries[i].is_locked > 0:
-        cache.table.unlock_pages(cache.ctx, cache.entries[i].pages)
-    list_free(cache.checkpoints, &cache.entries[i].checkpoints)
-    cache.n_bytes -= cache.entries[i].capacity
-    cache.n_entries -= 1
-    cache.entries[i] = cache.entries[cache.n_entries]
-    return row
-
-
-cdef void _drop(Cache *cache, int64_t i) noexcept nogil:
-    memory_drop(cache.memory, _remove(cache, i))
 
 
 cdef size_t _kept_bytes(const Cache *cache) noexcept nogil:
@@ -111,7 +92,7 @@ cdef int _is_replaced(const Cache *cache, const Slots *slots, int64_t i, uint64_
     """Return whether the slot's state can replace the entry."""
     cdef const CacheEntry *entry = &cache.entries[i]
     cdef int can_cut = slots.can_share and slots.n_swa == 0
-    if cache_is_kept(cache, i) or entry.owner != slot.owner or entry.n_tokens > slot.n_tokens:
+    if cache_is_kept(cache, i) or entry.n_behind or entry.owner != slot.owner or entry.n_tokens > slot.n_tokens:
         return 0
     if not can_cut and list_reaches(&slot.checkpoints, entry.n_tokens) + CACHE_TOKENS_MIN <= entry.n_tokens and (
             entry.n_tokens < slot.n_tokens):
@@ -129,9 +110,9 @@ cdef int32_t _drop_beginnings(Cache *cache, const Slots *slots, const Slot *slot
         if not _is_replaced(cache, slots, i, hash, slot):
             i += 1
         elif row < 0 and n <= cache.memory.rows[cache.entries[i].row].span:
-            row = _remove(cache, i)
+            row = entries_remove(cache, i)
         else:
-            _drop(cache, i)
+            entries_drop(cache, i)
     return row
 
 
@@ -153,7 +134,7 @@ cdef int cache_drop_least(Cache *cache) noexcept nogil:
     if i < 0:
         return 0
     cache.n_dropped += 1
-    _drop(cache, i)
+    entries_drop(cache, i)
     return 1
 
 
@@ -180,10 +161,10 @@ cdef int _make_room(Cache *cache, size_t n, int32_t *row) noexcept nogil:
         cache.n_dropped += 1
         capacity = cache.entries[i].capacity
         if row[0] < 0 and n <= capacity <= n + n // 4:
-            row[0] = _remove(cache, i)
+            row[0] = entries_remove(cache, i)
             n = capacity
         else:
-            _drop(cache, i)
+            entries_drop(cache, i)
     return 1
 
 
@@ -239,12 +220,25 @@ cdef int cache_prepare(Cache *cache, size_t n) noexcept nogil:
 
 
 cdef int cache_prepare_save(Cache *cache, const Slots *slots, const Slot *slot) noexcept nogil:
-    """The same for the slot's state, which may also be written in the place of an entry that it replaces."""
-    cdef size_t n = HEAD + <size_t>slot.n_tokens * sizeof(int32_t) + slots.table.state_size(slots.ctx, slot.id, 0)
+    """The same for what is saved next of the slot, which may also be written in the place of an entry that it
+    replaces."""
+    cdef size_t n
     cdef uint64_t hash
     cdef int64_t i
+    cdef Segment part
+    cdef int is_prepared
     if slot.n_tokens < CACHE_TOKENS_MIN:
         return 1
+    if chain_can_hold(cache, slots, slot):
+        chain_plan(cache, slot, &part)
+        n = HEAD + <size_t>part.end * sizeof(int32_t) + piece_bytes(cache.trust.layout, part.end - part.begin)
+        if part.begin == part.end or part.replaced >= 0 and n <= cache.memory.rows[part.replaced].span:
+            return 1
+        cache.extended = part.before
+        is_prepared = cache_prepare(cache, n)
+        cache.extended = -1
+        return is_prepared
+    n = HEAD + <size_t>slot.n_tokens * sizeof(int32_t) + slots.table.state_size(slots.ctx, slot.id, 0)
     hash = cache_hash(slot.tokens)
     for i in range(cache.n_entries):
         if n <= cache.memory.rows[cache.entries[i].row].span and _is_replaced(cache, slots, i, hash, slot):
@@ -257,28 +251,6 @@ cdef void _spent(Cache *cache, int64_t t_start) noexcept nogil:
     cache.turn_us += us
     cache.state_us += us
     cache.state_us_max = max(cache.state_us_max, us)
-
-
-cdef CacheEntry *cache_add(Cache *cache, int32_t row) noexcept nogil:
-    """Append the entry that the row describes, without checkpoints. There must be room in the list."""
-    cdef const llamad_cache_row *about = &cache.memory.rows[row]
-    cdef CacheEntry *entry = &cache.entries[cache.n_entries]
-    memset(entry, 0, sizeof(CacheEntry))
-    entry.row = row
-    entry.id = about.id
-    entry.owner = about.owner
-    entry.adapters.base = about.adapters_base
-    entry.adapters.set = about.adapters_set
-    entry.adapters.n_base = about.n_base
-    entry.n_tokens = about.n_tokens
-    entry.pages = cache.memory.places[row].data
-    entry.tokens = <const int32_t *>(entry.pages + HEAD)
-    entry.first_hash = cache_hash(entry.tokens)
-    entry.n_state = about.n_bytes - HEAD - <size_t>about.n_tokens * sizeof(int32_t)
-    entry.capacity = about.capacity
-    cache.n_entries += 1
-    cache.n_bytes += entry.capacity
-    return entry
 
 
 cdef void _describe(Cache *cache, int32_t row, int32_t n_tokens, size_t n_bytes, const AdapterSpan *adapters,
@@ -298,33 +270,62 @@ cdef void _describe(Cache *cache, int32_t row, int32_t n_tokens, size_t n_bytes,
     about.retention_s = retention_s
 
 
-cdef CacheEntry *_save(Cache *cache, Slots *slots, const Slot *slot) noexcept nogil:
-    """Save the slot's state for this engine alone. Return its entry, or NULL."""
+cdef int32_t _take_replaced(Cache *cache, const Segment *part, size_t n) noexcept nogil:
+    """Remove the entry that the part replaces. Return its row if n bytes could be written there, or -1."""
+    cdef int32_t row = -1
+    if part.replaced >= 0:
+        row = entries_remove(cache, cache.by_row[part.replaced])
+        if n > cache.memory.rows[row].span:
+            memory_drop(cache.memory, row)
+            row = -1
+    return row
+
+
+cdef int32_t _take_row(Cache *cache, const Slots *slots, const Slot *slot, const Segment *part, size_t n) noexcept nogil:
+    """Return a row with pages for this part of the slot's state, of n bytes, or -1."""
+    cdef int32_t row
+    if part == NULL:
+        return _take_pages(cache, n, _drop_beginnings(cache, slots, slot, n))
+    cache.extended = part.before
+    row = _take_pages(cache, n, _take_replaced(cache, part, n))
+    cache.extended = -1
+    return row
+
+
+cdef CacheEntry *_save(Cache *cache, Slots *slots, const Slot *slot, const Segment *part) noexcept nogil:
+    """Save this part of the slot's state, or the whole if it is NULL, for this engine alone. Return its entry, or
+    NULL."""
     cdef int64_t t_start = now_us()
-    cdef size_t n_head = HEAD + <size_t>slot.n_tokens * sizeof(int32_t)
-    cdef size_t n_state = slots.table.state_size(slots.ctx, slot.id, 0)
+    cdef int32_t n_end = slot.n_tokens if part == NULL else part.end
+    cdef int32_t seq = slot.id if part == NULL else chain_open(cache, slot, part)
+    cdef size_t n_head = HEAD + <size_t>n_end * sizeof(int32_t)
+    cdef size_t n_state = slots.table.state_size(slots.ctx, seq, 0)
     cdef CacheEntry *entry
     cdef uint8_t *pages
-    cdef int32_t row
+    cdef int32_t row = -1
     cdef double cost
-    if n_state == 0 or slot.n_tokens < CACHE_TOKENS_MIN:
-        return NULL
-    row = _take_pages(cache, n_head + n_state, _drop_beginnings(cache, slots, slot, n_head + n_state))
+    if n_state > 0:
+        row = _take_row(cache, slots, slot, part, n_head + n_state)
     if row < 0:
+        chain_close(cache, slot, seq)
         return NULL
     pages = cache.memory.places[row].data
-    if slots.table.state_get(slots.ctx, slot.id, pages + n_head, n_state, 0) != n_state:
+    if slots.table.state_get(slots.ctx, seq, pages + n_head, n_state, 0) != n_state:
+        chain_close(cache, slot, seq)
         memory_drop(cache.memory, row)
         return NULL
+    chain_close(cache, slot, seq)
     memcpy(pages + HEAD, slot.tokens, n_head - HEAD)
-    _describe(cache, row, slot.n_tokens, n_head + n_state, &slot.adapters, slot.owner, slot.session,
-              slot.retention_s)
+    _describe(cache, row, n_end, n_head + n_state, &slot.adapters, slot.owner, slot.session, slot.retention_s)
     cache.memory.rows[row].n_returns = slot.n_returns
-    entry = cache_add(cache, row)
+    entry = entries_add(cache, row)
+    if part != NULL and part.before >= 0:
+        chain_link(cache, cache.n_entries - 1, part.before)
+    chain_use(cache, cache.n_entries - 1)
     if list_init(&entry.checkpoints, slot.checkpoints.n) == 0:
         list_share(cache.checkpoints, &entry.checkpoints, &slot.checkpoints)
     cache.n_saves += 1
-    cost = <double>(now_us() - t_start) / slot.n_tokens
+    cost = <double>(now_us() - t_start) / (n_end - entry.begin)
     cache.save_token_us += RARE_LEARN_RATE * (cost - cache.save_token_us) if cache.save_token_us > 0 else cost
     _spent(cache, t_start)
     return entry
@@ -339,20 +340,50 @@ cdef void _publish(Cache *cache, const CacheEntry *entry) noexcept nogil:
     memory_publish(cache.memory, entry.row)
 
 
-cdef uint64_t cache_save(Cache *cache, Slots *slots, const Slot *slot) noexcept nogil:
-    """Save the slot's state, if there is room for it beside pinned and held entries. Return the entry's id, or 0.
-    Nothing may be pending for the slot."""
-    cdef const CacheEntry *entry = _save(cache, slots, slot)
+cdef uint64_t cache_save_next(Cache *cache, Slots *slots, const Slot *slot) noexcept nogil:
+    """Save the slot's state, or its next part, if there is room for it beside pinned and held entries. Return the id of
+    the last entry that the slot has now, or 0. Nothing may be pending for the slot."""
+    cdef const CacheEntry *entry
+    cdef Segment part
+    if slot.n_tokens < CACHE_TOKENS_MIN:
+        return 0
+    if chain_can_hold(cache, slots, slot):
+        chain_plan(cache, slot, &part)
+        if part.begin == part.end:
+            return cache.entries[cache.by_row[part.before]].id
+        entry = _save(cache, slots, slot, &part)
+    else:
+        entry = _save(cache, slots, slot, NULL)
     if entry == NULL:
         return 0
     _publish(cache, entry)
     return entry.id
 
 
+cdef uint64_t cache_save(Cache *cache, Slots *slots, const Slot *slot) noexcept nogil:
+    """Save all of the slot's state. Return the id of its last entry, or 0. Nothing may be pending for the slot."""
+    cdef uint64_t id = cache_save_next(cache, slots, slot)
+    while id and entries_get(cache, id).n_tokens < slot.n_tokens:
+        id = cache_save_next(cache, slots, slot)
+    return id
+
+
+cdef int32_t cache_unsaved(const Cache *cache, const Slots *slots, const Slot *slot) noexcept nogil:
+    """Return how many tokens would be copied to save the slot's state."""
+    cdef Segment part
+    if slot.n_tokens < CACHE_TOKENS_MIN or not chain_can_hold(cache, slots, slot):
+        return slot.n_tokens
+    chain_plan(cache, slot, &part)
+    return slot.n_tokens - part.begin
+
+
 cdef uint64_t cache_hold(Cache *cache, Slots *slots, const Slot *slot) noexcept nogil:
-    """Save the slot's state to an entry that stays until cache_drop() or cache_release(). Return its id, or 0. Until then
-    it is for this engine alone, because no other knows the task that needs it."""
-    cdef CacheEntry *entry = _save(cache, slots, slot)
+    """Save the whole state of the slot to an entry that stays until cache_drop() or cache_release(). Return its id, or 0.
+    Until then it is for this engine alone, because no other knows the task that needs it."""
+    cdef CacheEntry *entry
+    if slot.n_tokens < CACHE_TOKENS_MIN:
+        return 0
+    entry = _save(cache, slots, slot, NULL)
     if entry == NULL:
         return 0
     entry.is_held = 1
@@ -375,7 +406,7 @@ cdef int cache_insert(Cache *cache, const Slots *slots, const uint8_t *data,
     memcpy(cache.memory.places[row].data, data, command.n_bytes)
     _describe(cache, row, command.n_tokens, command.n_bytes, &command.adapters, command.owner, command.session,
               command.retention_s)
-    cache_add(cache, row)
+    entries_add(cache, row)
     memory_publish(cache.memory, row)
     _spent(cache, t_start)
     return RESULT_DONE
@@ -384,24 +415,31 @@ cdef int cache_insert(Cache *cache, const Slots *slots, const uint8_t *data,
 cdef void cache_copy(Cache *cache, const Slots *slots, const Slot *slot, uint64_t id) noexcept nogil:
     """Keep the slot's state, which is the entry's, on the devices as well, if they have room. Nothing may be pending for
     the slot."""
-    cdef int64_t t_start = now_us(), i = _index(cache, id)
+    cdef int64_t t_start = now_us(), i = entries_index(cache, id)
     if i >= 0:
-        copies_make(&cache.copies, slots, slot.id, id, cache.entries[i].n_state)
+        copies_make(&cache.copies, slots, slot.id, id, chain_bytes(cache, i))
         _spent(cache, t_start)
+
+
+cdef int64_t _unlocked(const Cache *cache, uint64_t id) noexcept nogil:
+    """Return the index of the entry, or of one before it, whose pages nobody has tried to lock; -1 if there is none."""
+    cdef int64_t i = entries_index(cache, id)
+    while i >= 0 and cache.entries[i].is_locked:
+        i = chain_before(cache, i)
+    return i
 
 
 cdef int cache_is_slow(const Cache *cache, uint64_t id) noexcept nogil:
     """Return whether a device would read the entry from pages that nobody has tried to lock."""
-    cdef int64_t i = _index(cache, id)
-    return i >= 0 and cache.entries[i].is_locked == 0 and not copies_has(&cache.copies, id)
+    return _unlocked(cache, id) >= 0 and not copies_has(&cache.copies, id)
 
 
 cdef void cache_lock(Cache *cache, uint64_t id) noexcept nogil:
-    """Lock the entry's pages, so that a device reads them faster. This is tried only once."""
-    cdef int64_t i = _index(cache, id)
+    """Lock pages of the entry, so that a device reads them faster. This is tried only once for each."""
+    cdef int64_t i = _unlocked(cache, id)
     cdef int64_t t_start = now_us()
     cdef CacheEntry *entry
-    if i >= 0 and cache.entries[i].is_locked == 0:
+    if i >= 0:
         entry = &cache.entries[i]
         entry.is_locked = 1 if cache.table.lock_pages(cache.ctx, entry.pages, entry.capacity) else -1
         _spent(cache, t_start)
@@ -409,50 +447,44 @@ cdef void cache_lock(Cache *cache, uint64_t id) noexcept nogil:
 
 cdef void cache_release(Cache *cache, uint64_t id) noexcept nogil:
     """Stop holding the entry: it is one like any other from now on."""
-    cdef int64_t i = _index(cache, id)
+    cdef int64_t i = entries_index(cache, id)
     if i >= 0:
         cache.entries[i].is_held = 0
         _publish(cache, &cache.entries[i])
 
 
 cdef void cache_drop(Cache *cache, uint64_t id) noexcept nogil:
-    cdef int64_t i = _index(cache, id)
+    cdef int64_t i = entries_index(cache, id)
     if i >= 0:
-        _drop(cache, i)
+        entries_drop(cache, i)
 
 
 cdef int cache_restore(Cache *cache, Slots *slots, Slot *slot, uint64_t id) noexcept nogil:
     """Make the slot hold what the entry holds; the entry stays. Return 0, or -1; then the slot is empty and the entry
     is gone. Nothing at all may be pending."""
-    cdef int64_t t_start = now_us(), i = _index(cache, id)
-    cdef CacheEntry *entry
-    cdef size_t n_tokens
-    cdef uint32_t row_state
+    cdef int64_t t_start = now_us(), i = entries_index(cache, id), k
+    cdef const CacheEntry *entry
+    slot_clear(slots, slot)
     if i < 0:
-        slot_clear(slots, slot)
         return -1
     entry = &cache.entries[i]
-    n_tokens = <size_t>entry.n_tokens * sizeof(int32_t)
-    slot_clear(slots, slot)
-    if not trust_row(&cache.trust, entry.row):
-        _drop(cache, i)
-        return -1
-    row_state = memory_risk(cache.memory, entry.row)
-    if not copies_restore(&cache.copies, slot.id, id) and slots.table.state_set(
-            slots.ctx, slot.id, entry.pages + HEAD + n_tokens, entry.n_state, 0) != entry.n_state:
-        slots.table.seq_rm(slots.ctx, slot.id, -1, -1)
-        _drop(cache, i)
-        return -1
-    memory_survive(cache.memory, entry.row, row_state)
-    memcpy(slot.tokens, entry.tokens, n_tokens)
+    if not copies_restore(&cache.copies, slot.id, id):
+        k = chain_restore(cache, slot, i)
+        if k >= 0:
+            entries_drop_chain(cache, k)
+            return -1
+    memcpy(slot.tokens, entry.tokens, <size_t>entry.n_tokens * sizeof(int32_t))
     slot.n_tokens = entry.n_tokens
     slot.n_pos = ids_positions(slot.tokens, slot.n_tokens) if slots.takes_rows else slot.n_tokens
     slot.adapters = entry.adapters
     slot.owner = entry.owner
-    if not entry.is_held:
-        cache.memory.rows[entry.row].n_returns += 1
+    k = i
+    while k >= 0:
+        if not cache.entries[k].is_held:
+            cache.memory.rows[cache.entries[k].row].n_returns += 1
+        k = chain_before(cache, k)
     slot.n_returns = cache.memory.rows[entry.row].n_returns
     list_share(cache.checkpoints, &slot.checkpoints, &entry.checkpoints)
-    memory_use(cache.memory, entry.row)
+    chain_use(cache, i)
     _spent(cache, t_start)
     return 0

@@ -8,7 +8,7 @@ from llamad.protocol.cache_memory cimport (
     LLAMAD_CACHE_BAD, LLAMAD_CACHE_CHECKING, LLAMAD_CACHE_READY, LLAMAD_CACHE_ROWS, LLAMAD_CACHE_STATE,
     LLAMAD_CACHE_TRUSTED, LLAMAD_CACHE_UNCHECKED, llamad_cache, llamad_cache_row, memory_checksum,
 )
-from llamad.ses1.ses1 cimport checkpoint_is_sound, state_is_sound
+from llamad.ses1.ses1 cimport checkpoint_is_sound, segment_is_sound, state_is_sound
 
 cdef enum:
     WAIT_US = 200
@@ -19,6 +19,9 @@ cdef int _is_right(const Trust *trust, int32_t row) noexcept nogil:
     cdef const unsigned char *data = trust.memory.places[row].data
     if trust.layout == NULL or memory_checksum(data, about.n_bytes) != about.checksum:
         return 0
+    if trust.memory.places[row].begin:
+        return segment_is_sound(trust.layout, data, about.n_bytes, trust.n_vocab, trust.n_ctx,
+                                trust.memory.places[row].begin, about.n_tokens)
     if about.kind == LLAMAD_CACHE_STATE:
         return state_is_sound(trust.layout, data, about.n_bytes, trust.n_vocab, trust.n_ctx, about.n_tokens)
     return checkpoint_is_sound(trust.layout, data, about.n_bytes, about.n_tokens)

@@ -92,7 +92,7 @@ cdef int prefix_copy(State *state, Slot *slot, const Slot *source, int32_t n) no
     slot_clear(slots, slot)
     if slots.n_window and flush_pending(state, slot) < 0:
         return -1
-    slots.table.seq_cp(slots.ctx, source.id, slot.id)
+    slots.table.seq_cp(slots.ctx, source.id, slot.id, -1, -1)
     if slots.n_cells == 0 or slot_is_pending(slots, source):
         slot_set_pending(slots, slot)
     slot.n_tokens = source.n_tokens  # from now on it holds tokens

@@ -20,10 +20,12 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 from llamad.base.system cimport load_int, now_us
 from llamad.engine.costs.scheduler cimport CACHE_TOKENS_MIN, KEEP_IDLE_US, KEEP_LAST_US, PARK_IDLE_US, PARK_TOKENS_MIN
 from llamad.engine.state.flush cimport flush_pending
+from llamad.engine.kv.cache_entries cimport entries_get
 from llamad.engine.kv.cache_lookup cimport cache_holds
 from llamad.engine.kv.cache_types cimport SPARE_WANTED, CacheEntry
 from llamad.engine.kv.host_cache cimport (
-    cache_copy, cache_entry, cache_is_slow, cache_lock, cache_prepare_save, cache_restore, cache_save,
+    cache_copy, cache_is_slow, cache_lock, cache_prepare_save, cache_restore, cache_save,
+    cache_save_next,
 )
 from llamad.engine.kv.slots cimport SLOT_IDLE, Slot, slot_clear, slot_is_pending
 from llamad.engine.prefix.sharing cimport prefix_make_room
@@ -48,20 +50,24 @@ cdef int _is_candidate(const State *state, const Slot *slot) noexcept nogil:
 
 cdef int _is_saved(const State *state, const Slot *slot) noexcept nogil:
     """Return whether the prompt cache has all that the slot holds."""
-    cdef const CacheEntry *entry = cache_entry(&state.cache, slot.host_entry) if slot.host_entry else NULL
+    cdef const CacheEntry *entry = entries_get(&state.cache, slot.host_entry) if slot.host_entry else NULL
     return entry != NULL and entry.n_tokens == slot.n_tokens
 
 
-cdef int _save(State *state, Slot *slot) noexcept nogil:
-    """Save the slot's state; return whether the prompt cache has it now. If there is no room, it is not tried again."""
+cdef int _save(State *state, Slot *slot, int all_parts) noexcept nogil:
+    """Save the slot's state, or only its next part; return whether the prompt cache has all of it now. If there is no
+    room, it is not tried again."""
     if slot.is_unsaved:
         return 0
     if not slot_is_pending(&state.slots, slot) or flush_pending(state, slot) == 0:
-        slot.host_entry = cache_save(&state.cache, &state.slots, slot)
-        if _parks(state):
+        if all_parts:
+            slot.host_entry = cache_save(&state.cache, &state.slots, slot)
+        else:
+            slot.host_entry = cache_save_next(&state.cache, &state.slots, slot)
+        if _parks(state) and _is_saved(state, slot):
             cache_copy(&state.cache, &state.slots, slot, slot.host_entry)
     slot.is_unsaved = slot.host_entry == 0
-    return slot.host_entry != 0
+    return _is_saved(state, slot)
 
 
 cdef void _park(State *state, Slot *slot) noexcept nogil:
@@ -86,7 +92,7 @@ cdef void parking_run(State *state, const Slot *spared) noexcept nogil:
     for i in range(state.slots.n):
         slot = &state.slots.items[i]
         if slot != spared and _is_candidate(state, slot) and (_is_saved(state, slot) or is_alone and (
-                cache_prepare_save(&state.cache, &state.slots, slot) and _save(state, slot))):
+                cache_prepare_save(&state.cache, &state.slots, slot) and _save(state, slot, 1))):
             _park(state, slot)
 
 
@@ -129,8 +135,8 @@ cdef int64_t _wait_us(const State *state) noexcept nogil:
 
 
 cdef int parking_save_next(State *state, int64_t now) noexcept nogil:
-    """Save one prefix, or lock its pages, if all slots have been idle for long enough. Return whether it did; not if it
-    waits for pages."""
+    """Save one prefix or a part of it, or lock its pages, if all slots have been idle for long enough. Return whether it
+    did; not if it waits for pages."""
     cdef int64_t t_idle_us = 0
     cdef Slot *slot = _next(state, &t_idle_us)
     if slot == NULL or now - t_idle_us < _wait_us(state):
@@ -140,7 +146,7 @@ cdef int parking_save_next(State *state, int64_t now) noexcept nogil:
     elif not cache_prepare_save(&state.cache, &state.slots, slot):
         return 0
     else:
-        _save(state, slot)
+        _save(state, slot, 0)
     return 1
 
 
@@ -153,7 +159,7 @@ cdef void parking_save_last(State *state) noexcept nogil:
         for i in range(state.slots.n):
             slot = &state.slots.items[i]
             if now_us() < t_end and _is_unsaved(state, slot):
-                _save(state, slot)
+                _save(state, slot, 1)
     while now_us() < t_end and memory_sign(state.cache.memory):
         pass
 
@@ -175,7 +181,7 @@ cdef void parking_return(State *state, Slot *slot) noexcept nogil:
     cdef int32_t n = slot.n_parked
     if n == 0:
         return
-    if flush_pending(state, slot) == 0 and cache_entry(&state.cache, entry) != NULL and (
+    if flush_pending(state, slot) == 0 and entries_get(&state.cache, entry) != NULL and (
             prefix_make_room(state, slot, n)):
         cache_restore(&state.cache, &state.slots, slot, entry)
         slot.session = session

@@ -9,11 +9,12 @@ from llamad.engine.costs.scheduler cimport (
 )
 from llamad.engine.state.flush cimport flush_pending
 from llamad.protocol.adapter_span cimport span_common
+from llamad.engine.kv.cache_entries cimport entries_get
 from llamad.engine.kv.cache_lookup cimport cache_common, cache_find, cache_holds
 from llamad.engine.kv.cells cimport cells_busy, cells_fit
 from llamad.engine.kv.chunk_reuse cimport reuse_chunks, reuse_reaches
 from llamad.engine.kv.eviction cimport slots_least_valuable
-from llamad.engine.kv.host_cache cimport cache_entry, cache_restore, cache_save
+from llamad.engine.kv.host_cache cimport cache_restore, cache_save, cache_unsaved
 from llamad.engine.kv.shared_cells cimport shared_with_any
 from llamad.engine.kv.slots cimport (
     SLOT_DECODING, SLOT_PREFILLING, Slot, Slots, common_prefix, may_use, slot_can_cut, slot_can_keep, slot_clear,
@@ -127,15 +128,17 @@ cdef int prefix_time_is_up(const State *state) noexcept nogil:
 
 
 cdef int _is_cheap_to_save(const State *state, const Slot *slot, int32_t n) noexcept nogil:
-    """Return whether saving pays: n tokens may be prefilled faster than the whole state is copied, above all by a GPU,
-    which measures the cost of saving once, while nothing decodes. A CPU also saves whatever would lose a large part."""
+    """Return whether saving pays: n tokens may be prefilled faster than what the cache lacks of the state is copied,
+    above all by a GPU, which measures the cost of saving once, while nothing decodes. A CPU also saves whatever would
+    lose a large part."""
+    cdef int32_t n_copied = cache_unsaved(&state.cache, &state.slots, slot)
     if state.plan.best_token_us > 0 and state.cache.n_saves > 0 and (
-            n * state.plan.best_token_us >= SAVE_GAIN * slot.n_tokens * state.cache.save_token_us):
+            n * state.plan.best_token_us >= SAVE_GAIN * n_copied * state.cache.save_token_us):
         return 1
     if state.plan.has_device:
         return (state.cache.n_saves == 0 and state.plan.best_token_us > 0
                 and state.plan.n_decoding + state.plan.n_stalled == 0)
-    return SAVE_PART * n >= slot.n_tokens
+    return SAVE_PART * n >= n_copied
 
 
 cdef int _is_worth_saving(const State *state, const Slot *slot, int32_t n_keep) noexcept nogil:
@@ -202,7 +205,7 @@ cdef int _restore(State *state, Slot *slot, uint64_t id, int32_t n) noexcept nog
         return -1
     state.cache.pinned = id
     _save(state, slot, 0)
-    has_room = prefix_make_room(state, slot, cache_entry(&state.cache, id).n_tokens)
+    has_room = prefix_make_room(state, slot, entries_get(&state.cache, id).n_tokens)
     state.cache.pinned = 0
     if not has_room:
         return -1
@@ -220,7 +223,7 @@ cdef int _restore(State *state, Slot *slot, uint64_t id, int32_t n) noexcept nog
 cdef int32_t _entry(const State *state, const Task *task, int32_t n_held, uint64_t *id) noexcept nogil:
     """Return how many tokens of which entry to restore; 0 if none saves enough prefill beyond what slots hold."""
     cdef int32_t n = cache_find(&state.cache, &state.slots, task, id), n_more = n - n_held
-    if n_more < CACHE_TOKENS_MIN or RESTORE_PART * n_more < cache_entry(&state.cache, id[0]).n_tokens:
+    if n_more < CACHE_TOKENS_MIN or RESTORE_PART * n_more < entries_get(&state.cache, id[0]).n_tokens:
         return 0
     return n
 

@@ -44,7 +44,7 @@ cdef int32_t cells_used(const FakeCells *cells) noexcept nogil
 cdef void cells_rm(FakeCells *cells, int32_t seq, int32_t p0, int32_t p1) noexcept nogil
 cdef int32_t cells_add(FakeCells *cells, int32_t seq, int32_t p0, int32_t p1, int32_t delta) noexcept nogil
 cdef void cells_div(FakeCells *cells, int32_t seq, int32_t p0, int32_t p1, int32_t divisor) noexcept nogil
-cdef void cells_cp(FakeCells *cells, int32_t src, int32_t dst) noexcept nogil
+cdef void cells_cp(FakeCells *cells, int32_t src, int32_t dst, int32_t p0, int32_t p1) noexcept nogil
 cdef int cells_prepare(FakeCells *cells, const FakeBatch *batch, const FakeSplit *split, int32_t *slots) noexcept nogil
 cdef void cells_place(FakeCells *cells, const FakeBatch *batch, const FakeSplit *split, const FakeUbatch *ubatch,
                       const int32_t *slots) noexcept nogil

@@ -178,15 +178,16 @@ cdef FakeCell *_open(FakeCells *cells, FakeStream *stream) noexcept nogil:
     return stream.cells
 
 
-cdef void cells_cp(FakeCells *cells, int32_t src, int32_t dst) noexcept nogil:
-    """Copy a sequence. In one stream dst becomes an owner of the cells; between streams it gets its own ones."""
+cdef void cells_cp(FakeCells *cells, int32_t src, int32_t dst, int32_t p0, int32_t p1) noexcept nogil:
+    """Copy positions of a sequence. In one stream dst becomes an owner of the cells; between streams, where all are
+    copied, it gets its own ones."""
     cdef FakeStream *source = cells_stream(cells, src)
     cdef FakeStream *target = cells_stream(cells, dst)
     cdef FakeCell *cell
     cdef int32_t i
     if source == target:
         for i in range(source.n_touched):
-            if owners_has(&source.cells[i].owners, src):
+            if owners_has(&source.cells[i].owners, src) and p0 <= source.cells[i].pos < p1:
                 _own(cells, &source.cells[i], dst)
         return
     cells_rm(cells, dst, 0, INT32_MAX)

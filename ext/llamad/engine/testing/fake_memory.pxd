@@ -15,6 +15,6 @@ cdef void memory_wait(FakeModel *model, const int32_t *is_blocked) noexcept nogi
 cdef int32_t fake_seq_rm(void *ctx, int32_t seq_id, int32_t p0, int32_t p1) noexcept nogil
 cdef int32_t fake_seq_add(void *ctx, int32_t seq_id, int32_t p0, int32_t p1, int32_t delta) noexcept nogil
 cdef int32_t fake_seq_div(void *ctx, int32_t seq_id, int32_t p0, int32_t p1, int32_t divisor) noexcept nogil
-cdef int32_t fake_seq_cp(void *ctx, int32_t src, int32_t dst) noexcept nogil
+cdef int32_t fake_seq_cp(void *ctx, int32_t src, int32_t dst, int32_t p0, int32_t p1) noexcept nogil
 cdef int32_t fake_seq_pos_min(void *ctx, int32_t seq_id) noexcept nogil
 cdef int32_t fake_can_shift(void *ctx) noexcept nogil

@@ -193,20 +193,31 @@ cdef int32_t fake_seq_div(void *ctx, int32_t seq_id, int32_t p0, int32_t p1, int
     return 1
 
 
-cdef int32_t fake_seq_cp(void *ctx, int32_t src, int32_t dst) noexcept nogil:
+cdef int _is_beside(FakeModel *model, int32_t src, int32_t dst, int32_t p0) noexcept nogil:
+    """Return whether dst has no position of src from p0 on."""
+    return model.is_unified and not _has_window(model) and not _has_states(model) and (
+        cells_span(&model.base, dst).pos_max < max(p0, cells_span(&model.base, src).pos_min))
+
+
+cdef int32_t fake_seq_cp(void *ctx, int32_t src, int32_t dst, int32_t p0, int32_t p1) noexcept nogil:
     cdef FakeModel *model = <FakeModel *>ctx
+    cdef int is_whole = p0 < 0 and p1 < 0
     if memory_is_bad(model, src) or memory_is_bad(model, dst):
         return 0
-    if src == dst or memory_held(model, dst):
+    if src == dst or memory_held(model, dst) and not _is_beside(model, src, dst, p0) or (
+            not is_whole and not model.is_unified):
         model.bad_calls += 1
         return 0
-    model.n_copies += 1
+    if is_whole and memory_held(model, dst) == 0:
+        model.n_copies += 1
+    p0 = max(p0, 0)
+    p1 = INT32_MAX if p1 < 0 else p1
     if not model.is_unified:
         model.seqs[dst].is_written_later = model.seqs[src].is_read_later = 1
     elif model.seqs[src].is_written_later:
         model.seqs[dst].is_written_later = 1  # the same cells
-    cells_cp(&model.base, src, dst)
-    cells_cp(&model.window, src, dst)
+    cells_cp(&model.base, src, dst, p0, p1)
+    cells_cp(&model.window, src, dst, p0, p1)
     recurrent_cp(&model.recurrent, src, dst)
     return 1
 

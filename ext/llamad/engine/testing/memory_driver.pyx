@@ -57,8 +57,8 @@ cdef class MemoryDriver:
     def seq_rm(self, seq: int, p0: int, p1: int) -> bool:
         return self.table.seq_rm(self.ctx, seq, p0, p1) == 1
 
-    def seq_cp(self, src: int, dst: int) -> None:
-        self.table.seq_cp(self.ctx, src, dst)
+    def seq_cp(self, src: int, dst: int, p0: int = -1, p1: int = -1) -> None:
+        self.table.seq_cp(self.ctx, src, dst, p0, p1)
 
     def seq_add(self, seq: int, p0: int, p1: int, delta: int) -> None:
         self.table.seq_add(self.ctx, seq, p0, p1, delta)

@@ -1,0 +1,84 @@
+# Owns: the list of the prompt cache's entries. Runs on the engine thread, between two steps. It decides nothing, and no
+# state is read or written here.
+from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.string cimport memset
+
+from llamad.engine.kv.cache_lookup cimport cache_hash
+from llamad.engine.kv.cache_types cimport Cache, CacheEntry
+from llamad.engine.kv.chains cimport chain_before
+from llamad.engine.kv.checkpoints cimport list_free
+from llamad.protocol.cache_memory cimport llamad_cache_row, memory_drop
+
+cdef enum:
+    HEAD = 8                 # of SES1
+
+
+cdef int64_t entries_index(const Cache *cache, uint64_t id) noexcept nogil:
+    cdef int64_t i
+    for i in range(cache.n_entries):
+        if cache.entries[i].id == id:
+            return i
+    return -1
+
+
+cdef const CacheEntry *entries_get(const Cache *cache, uint64_t id) noexcept nogil:
+    """Return the entry, or NULL if it has been dropped. The pointer is valid until the cache changes."""
+    cdef int64_t i = entries_index(cache, id)
+    return NULL if i < 0 else &cache.entries[i]
+
+
+cdef int32_t entries_remove(Cache *cache, int64_t i) noexcept nogil:
+    """Remove an entry from the list; no other may need it. Return its row, which the caller owns then."""
+    cdef int32_t row = cache.entries[i].row
+    cdef int64_t first = chain_before(cache, i)
+    if first >= 0:
+        cache.entries[first].n_behind -= 1
+    if cache.entries[i].is_locked > 0:
+        cache.table.unlock_pages(cache.ctx, cache.entries[i].pages)
+    list_free(cache.checkpoints, &cache.entries[i].checkpoints)
+    cache.n_bytes -= cache.entries[i].capacity
+    cache.n_entries -= 1
+    cache.entries[i] = cache.entries[cache.n_entries]
+    cache.by_row[cache.entries[i].row] = <int32_t>i
+    return row
+
+
+cdef void entries_drop(Cache *cache, int64_t i) noexcept nogil:
+    memory_drop(cache.memory, entries_remove(cache, i))
+
+
+cdef void entries_drop_chain(Cache *cache, int64_t i) noexcept nogil:
+    """Drop an entry and all that need it."""
+    cdef int32_t row = cache.entries[i].row
+    cdef int64_t k = 0
+    while cache.entries[cache.by_row[row]].n_behind and k < cache.n_entries:
+        if cache.entries[k].before == row:
+            entries_drop_chain(cache, k)
+            k = 0
+        else:
+            k += 1
+    entries_drop(cache, cache.by_row[row])
+
+
+cdef CacheEntry *entries_add(Cache *cache, int32_t row) noexcept nogil:
+    """Append the entry that the row describes, without checkpoints. There must be room in the list."""
+    cdef const llamad_cache_row *about = &cache.memory.rows[row]
+    cdef CacheEntry *entry = &cache.entries[cache.n_entries]
+    memset(entry, 0, sizeof(CacheEntry))
+    entry.row = row
+    entry.id = about.id
+    entry.owner = about.owner
+    entry.adapters.base = about.adapters_base
+    entry.adapters.set = about.adapters_set
+    entry.adapters.n_base = about.n_base
+    entry.n_tokens = about.n_tokens
+    entry.pages = cache.memory.places[row].data
+    entry.tokens = <const int32_t *>(entry.pages + HEAD)
+    entry.first_hash = cache_hash(entry.tokens)
+    entry.n_state = about.n_bytes - HEAD - <size_t>about.n_tokens * sizeof(int32_t)
+    entry.capacity = about.capacity
+    entry.before = -1
+    cache.by_row[row] = <int32_t>cache.n_entries
+    cache.n_entries += 1
+    cache.n_bytes += entry.capacity
+    return entry
