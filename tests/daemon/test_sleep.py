@@ -291,7 +291,7 @@ def test_an_engine_that_dies_while_it_wakes_is_started_again(tiny: str) -> None:
 
 @pytest.mark.parametrize("state", ["asleep", "waking"])
 def test_it_can_be_stopped(state: str, tiny: str) -> None:
-    with Live(*SLEEPY, "--drain-seconds", "5", model=tiny) as server:
+    with Live(*SLEEPY, "--drain-seconds", "30", model=tiny) as server:
         thread = None
         if state == "waking":
             thread = stopped_wake(server)
@@ -300,7 +300,7 @@ def test_it_can_be_stopped(state: str, tiny: str) -> None:
         t_start = time.monotonic()
         server.signal(signal.SIGTERM)
         assert server.wait_exit() == 0
-        assert time.monotonic() - t_start < 4
+        assert time.monotonic() - t_start < 20
         if thread is not None:
             thread.join()
             (answer,) = thread.answers  # type: ignore[attr-defined]

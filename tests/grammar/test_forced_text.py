@@ -119,7 +119,7 @@ def test_a_hard_grammar_takes_no_longer(pieces):
     rules = " | ".join(f'r{i} "{i}"' for i in range(2000))
     lines = "\n".join(f'r{i} ::= "a" "b"{{1,{1 + i % 50}}}' for i in range(2000))
     matcher = Matcher(Grammar(f"root ::= {rules}\n{lines}", pieces))
-    t_begin = time.perf_counter()
+    t_begin = time.thread_time()
     for _ in range(20):
         matcher.forced()
-    assert time.perf_counter() - t_begin < 0.5
+    assert time.thread_time() - t_begin < 0.5

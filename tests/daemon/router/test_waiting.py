@@ -110,7 +110,7 @@ def test_sigterm_while_a_model_loads(written: Files) -> None:
         answer = loading.result()
         assert (answer.status, answer.error["message"]) == (503, "The server is shutting down")
         assert server.wait_exit() == 0
-        assert time.monotonic() - t_start < 8
+        assert time.monotonic() - t_start < 30
         until(lambda: not os.path.exists(f"/proc/{pid}"))
 
 

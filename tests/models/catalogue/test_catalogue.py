@@ -322,6 +322,6 @@ def test_two_hundred_models_are_read_quickly(place: Place) -> None:
         place.cached(f"user/repo-{i}", f"m-{i}-Q4_0.gguf", "mmproj-F16.gguf")
     text = "".join(f"[folder-{i}]\ntemp = 0.{i}\n" for i in range(100))
     place.read(text)  # imports
-    t = time.perf_counter()
+    t_start = time.thread_time()
     assert len(place.read(text).entries) == 200
-    assert time.perf_counter() - t < 1.0
+    assert time.thread_time() - t_start < 1.0
