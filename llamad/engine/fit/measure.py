@@ -150,6 +150,10 @@ def projector_usage(settings: ModelSettings) -> Usage:
     )
     uses = ffi.new("llamad_memory_use[]", _DEVICES_MAX)
     n = lib.llamad_projector_memory(os.fsencode(settings.mmproj), params, uses, _DEVICES_MAX)
+    if n < 0:
+        raise LoadError(
+            f"--mmproj {settings.mmproj}: it is not a projector for this model; the log says more"
+        )
     return _read(uses, n, "projector")
 
 

@@ -28,6 +28,9 @@ model = {root}/slow.gguf
 model = {root}/short.gguf
 [odd]
 model = {root}/odd.gguf
+[blind]
+model = {root}/good.gguf
+mmproj = {root}/short.gguf
 """
 BACKOFF_SECONDS = 5
 
@@ -84,6 +87,14 @@ def test_what_llama_cpp_says_is_the_reason(live: Live) -> None:
     assert health.status == 500
     assert "lamma" in health.error["message"]
     assert live.client.get("/health").status == 200
+
+
+def test_a_projector_that_is_none_is_named(live: Live, files: Files) -> None:
+    answer = live.client.post(CHAT, chat("blind"))
+    assert answer.status == 500
+    words = f"--mmproj {files.root}/short.gguf: it is not a projector for this model; the log says more"
+    assert answer.error["message"] == words
+    assert status(live.client, "blind")["reason"] == words
 
 
 def test_an_engine_that_is_killed_delays_only_its_model(live: Live, files: Files) -> None:
