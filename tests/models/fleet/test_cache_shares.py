@@ -29,9 +29,8 @@ class Memory:
 class Host:
     """`given` are the parts that its engine got, in MiB."""
 
-    settings = SimpleNamespace(n_threads=1, n_threads_batch=1)
-
-    def __init__(self, n_mib: int, is_loaded: bool) -> None:
+    def __init__(self, n_mib: int, is_loaded: bool, cache_ram: int) -> None:
+        self.settings = SimpleNamespace(n_threads=1, n_threads_batch=1, cache_ram=cache_ram)
         self.state = State.READY if is_loaded else State.SLEEPING
         self.has_engine = is_loaded
         self.cache_memory = Memory(n_mib)
@@ -41,8 +40,8 @@ class Host:
         self.given.append(n_bytes // MIB)
 
 
-def model(n_mib: int = 0, *, is_loaded: bool = False) -> Any:
-    host = Host(n_mib, is_loaded)
+def model(n_mib: int = 0, *, is_loaded: bool = False, cache_ram: int = 8192) -> Any:
+    host = Host(n_mib, is_loaded, cache_ram)
     return SimpleNamespace(host=host, n_active=0, given=host.given)
 
 
@@ -74,6 +73,13 @@ def test_pinned_prompts_still_count(divided: Shares) -> None:
     loaded, asleep = model(is_loaded=True), model(9000)
     divided.divide([loaded, asleep])
     assert (loaded.given, asleep.host.cache_memory.n_bytes) == ([100], 900 * MIB)
+
+
+def test_a_model_has_no_more_than_its_own_settings_allow(divided: Shares) -> None:
+    """What it may not have is for the others; -1 is no limit, and 0 switches the prompts of a model off."""
+    models = [model(is_loaded=True, cache_ram=n) for n in (-1, 100, 8192, 0)]
+    divided.divide(models)
+    assert [one.given for one in models] == [[450], [100], [450], []]
 
 
 def test_without_a_limit_nothing_is_divided() -> None:
