@@ -124,3 +124,7 @@ class ModelDownload:
 
     def cancel(self) -> None:
         self._stop.set()
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self._stop.is_set()

@@ -65,7 +65,7 @@ class Downloads:
             await download.run()
         except LoadError as error:
             failure = str(error)
-            log.error("%s: %s", name, error)
+            log.log(logging.INFO if download.is_cancelled else logging.ERROR, "%s: %s", name, error)
         else:
             log.info("%s is downloaded", name)
         finally:
@@ -83,7 +83,7 @@ class Downloads:
         told = -1
         while True:
             meter = download.meter
-            if meter is not None and meter.done != told:
+            if meter is not None and meter.name and meter.done != told:
                 told = meter.done
                 self._events.tell(
                     name,

@@ -82,6 +82,8 @@ def test_a_download_is_cancelled_by_an_unload(router: Router, hub: HubServer) ->
             assert router.client.post("/models/unload", {"model": NAME}).status == 200
             until(lambda: "download_failed" in kinds(events, NAME))
             assert entries(router.client).get(NAME, {}).get("status", {}).get("value") != "downloading"
+            told = [one["data"]["progress"] for one in events.of(NAME) if one["event"] == "download_progress"]
+            assert all(name for progress in told for name in progress)
     finally:
         hold.set()
 
@@ -94,6 +96,23 @@ def test_what_the_hub_does_not_have(router: Router, name: str) -> None:
         assert answer.status == 200
     else:
         assert (answer.status, answer.error["type"]) == (400, "invalid_request_error")
+
+
+def test_a_download_that_is_cancelled_is_no_error_in_the_log(
+    files: Files, hub: HubServer, start: Callable[..., Live]
+) -> None:
+    hold = threading.Event()
+    hub.repos[REPO] = {"README.md": b"", "Tiny-Q8_0.gguf": files.model.read_bytes()}
+    hub.faults["/blobs/"] = [Fault(cut=1 << 20, hold=hold)]
+    files.environ |= {"HF_ENDPOINT": hub.url, "MODEL_ENDPOINT": hub.url}
+    live = start(files)
+    try:
+        assert live.client.post("/models", {"model": NAME}).status == 200
+        assert live.client.post("/models/unload", {"model": NAME}).status == 200
+        live.wait_line(f" I download: {NAME}: the download was cancelled")
+    finally:
+        hub.faults.clear()
+        hold.set()
 
 
 def test_a_removal_waits_for_requests_and_delays_nothing_else(

@@ -142,6 +142,16 @@ def test_a_failure_refuses_until_its_back_off_has_passed():
     assert (fleet["a"], fleet.scheduler.reason("a")) == ("loaded", "")
 
 
+def test_a_request_during_the_operators_load_of_a_failed_model_waits_for_it():
+    fleet = Fleet({"a": 1}, is_prompt=False)
+    fleet.do("request", "a", 1)
+    fleet.do("failed", "a", "no such tensor")
+    assert fleet.do("load", "a") == ["start a"]
+    assert fleet.do("request", "a", 2) == []
+    fleet.planned("a")
+    assert fleet.loaded("a") == ["admit 2"]
+
+
 def test_a_model_that_has_served_for_long_is_forgiven_its_failures():
     fleet = Fleet({"a": 1})
     delays = []
