@@ -71,7 +71,8 @@ def tokens_in(entry: memoryview, n_tokens: int) -> bytes:
 
 
 def cut(layout: Layout, segments: Sequence[Segment], row: Row) -> bytes:
-    """Return the piece or the end that a row of a prompt has, which lies in these segments."""
+    """Return the piece or the end that a row of a prompt has, which lies in these segments. Those before it may be
+    left out."""
     if row.kind == END:
         return ses1.cut_end(layout, _state(segments[-1]))
     if not layout.has_cells():

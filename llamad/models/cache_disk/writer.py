@@ -15,6 +15,7 @@ import threading
 import time
 from array import array
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -24,7 +25,7 @@ from llamad.models.cache_disk.folder import Folder
 from llamad.models.cache_disk.index import Index, Stored, stored, value_of
 from llamad.models.cache_disk.prefixes import Chain, Group
 from llamad.models.cache_disk.row_file import Description, EntryBroken, RowFile, file_bytes, parts
-from llamad.models.cache_disk.source import Memory, Source
+from llamad.models.cache_disk.source import Source
 from llamad.models.cache_disk.state_rows import COPY_BYTES, Row, cut, rows_of, tokens_in
 from llamad.models.cache_disk.turn_files import TurnFiles
 from llamad.protocol.cache_memory import EntryInfo, Segment, checksum
@@ -62,6 +63,14 @@ class Seen(msgspec.Struct):
     used: int
     names: list[str] = msgspec.field(default_factory=list)
     digests: list[bytes] = msgspec.field(default_factory=list)
+
+
+class Copy(NamedTuple):
+    """Copies of a prompt's entries, without the first ones if their rows are on disk: those of all tokens before
+    `begin` are."""
+
+    segments: list[Segment]
+    begin: int
 
 
 class Writer:
@@ -259,14 +268,15 @@ class Writer:
             if info.id in seen:
                 self._note_use(seen[info.id], info)
                 continue
-            segments = _copied(source.memory, info)
-            if segments is None:
+            assert layout is not None  # else there are no infos
+            copy = self._copy(source, layout, fingerprint, info)
+            if copy is None:
                 continue
-            if source.fingerprint != fingerprint or layout is None:
+            if source.fingerprint != fingerprint:
                 return  # another engine has begun; what was copied belongs to the last one
             seen[info.id] = rows = Seen(info.used)
             try:
-                rows.names, rows.digests = self._save(source, layout, fingerprint, info, segments)
+                rows.names, rows.digests = self._save(source, layout, fingerprint, info, copy)
             except TimeoutError:
                 raise  # it would take as long again
             except StateError:
@@ -278,18 +288,46 @@ class Writer:
         if held != source.held:
             source.held = held
 
+    def _copy(self, source: Source, layout: Layout, fingerprint: str, info: EntryInfo) -> Copy | None:
+        """Return a copy of a prompt's entries; None if one of them is gone. Another process can change the original."""
+        segments = source.memory.pin(info.id)
+        if segments is None:
+            return None
+        try:
+            n = self._n_there(segments, layout, self._group(source, fingerprint, info))
+            needed = [one for one in segments if one.n_tokens > n or one is segments[-1]]
+            return Copy([one._replace(data=_copied(one.data)) for one in needed], n)
+        finally:
+            for segment in segments:
+                segment.data.release()
+            source.memory.unpin(info.id)
+
+    def _n_there(self, segments: list[Segment], layout: Layout, group: Group | None) -> int:
+        """Return how many of the prompt's first tokens have all of their rows on disk; 0 if it has one entry, which is
+        needed in any case."""
+        last = segments[-1]
+        if len(segments) == 1 or group is None:
+            return 0
+        try:
+            chain = Chain(self._folder.salt, group, tokens_in(last.data, last.n_tokens))
+        except StateError:
+            return 0  # _save() says so
+        missing = (row for row in rows_of(chain, has_end=layout.has_end()) if row.name not in self._index)
+        first = next(missing, None)
+        return last.n_tokens if first is None else first.begin
+
     def _save(
-        self, source: Source, layout: Layout, fingerprint: str, info: EntryInfo, segments: list[Segment]
+        self, source: Source, layout: Layout, fingerprint: str, info: EntryInfo, copy: Copy
     ) -> tuple[list[str], list[bytes]]:
         """Write the rows of an entry that are not there, unless they are not worth it. Return the names of all, and the
         digests of its whole blocks."""
         group = self._group(source, fingerprint, info)
         if group is None or info.n_tokens < TOKENS_MIN:
             return [], []
-        if any(checksum(segment.data) != segment.checksum for segment in segments):
+        if any(checksum(segment.data) != segment.checksum for segment in copy.segments):
             return [], []
-        tokens = tokens_in(segments[-1].data, info.n_tokens)
-        if not all(tokens.startswith(tokens_in(one.data, one.n_tokens)) for one in segments):
+        tokens = tokens_in(copy.segments[-1].data, info.n_tokens)
+        if not all(tokens.startswith(tokens_in(one.data, one.n_tokens)) for one in copy.segments):
             raise StateError("its entries have different tokens")
         if min(array("i", tokens)) < 0:
             return [], []  # it has images or sound
@@ -297,9 +335,9 @@ class Writer:
         rows = list(rows_of(chain, has_end=layout.has_end()))
         names = [row.name for row in rows]
         for row, name in zip(rows, names, strict=True):
-            if name in self._index:
+            if row.begin < copy.begin or name in self._index:
                 continue
-            piece = cut(layout, segments, row)
+            piece = cut(layout, copy.segments, row)
             about = self._describe(source, group, info, row, piece, needs_ends=layout.has_end())
             if not self._keep(about, piece, names, info.n_tokens):
                 break
@@ -368,20 +406,7 @@ class Writer:
                     self._folder.touch(name)
 
 
-def _copied(memory: Memory, info: EntryInfo) -> list[Segment] | None:
-    """Return a copy of a prompt's entries, or None if one is gone. Another process can change the original."""
-    segments = memory.pin(info.id)
-    if segments is None:
-        return None
-    try:
-        return [segment._replace(data=_copy(segment.data)) for segment in segments]
-    finally:
-        for segment in segments:
-            segment.data.release()
-        memory.unpin(info.id)
-
-
-def _copy(view: memoryview) -> memoryview:
+def _copied(view: memoryview) -> memoryview:
     copy = memoryview(bytearray(len(view)))
     for at in range(0, len(view), COPY_BYTES):
         copy[at : at + COPY_BYTES] = view[at : at + COPY_BYTES]

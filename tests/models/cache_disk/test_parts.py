@@ -31,6 +31,19 @@ def test_it_is_written_like_a_whole_one(tmp_path: Path) -> None:
     assert files(parts) == files(whole)
 
 
+def test_of_a_turn_only_the_entries_with_new_blocks_are_read(tmp_path: Path) -> None:
+    """The first one is damaged here, which would be noticed."""
+    disk = made(tmp_path)
+    disk.memory.put_parts(TOKENS[:700], (300, 520, 700), TARGET.layout)
+    disk.step()
+    id = disk.memory.put_parts(TOKENS, (300, 520, 700, 1000), TARGET.layout)
+    first = disk.memory.before[id][0]
+    disk.memory.before[id][0] = first._replace(checksum=first.checksum ^ 1)
+    disk.step()
+    blob, n_head = bytes(again(disk).fetch([*TOKENS, 1]).blob), 8 + 4 * len(TOKENS)
+    assert (len(blob), blob[:n_head]) == (len(ses1(TOKENS)), ses1(TOKENS)[:n_head])
+
+
 @pytest.mark.parametrize("wrong", ["checksum", "tokens"])
 def test_with_a_wrong_part_it_is_not_written(tmp_path: Path, wrong: str) -> None:
     disk = made(tmp_path)
