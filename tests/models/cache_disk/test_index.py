@@ -1,6 +1,7 @@
 """Prefixes of prompts in the index, and which files stay."""
 
 import random
+import threading
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -207,3 +208,19 @@ def test_hints_of_one_key_take_no_more_than_its_share():
     assert {one.about.group for one in removed} == {mine}
     removed = removed_in_order(index, 2 * 256_000, 20.0, bytes_max=16 * 256_000)
     assert {one.about.group for one in removed} == {other}
+
+
+def test_nobody_who_reads_or_chooses_waits_for_the_lock():
+    index, tokens, done = Index(), tokens_of(1, 1000), []
+    put(index, tokens)
+
+    def read() -> None:
+        done.append(index.find(chain([*tokens, 5])))
+        done.append(index.to_remove(1, DAY))
+        done.append((index.names(), index.n_prompts, index.orphans()))
+
+    with index._lock:
+        thread = threading.Thread(target=read, daemon=True)
+        thread.start()
+        thread.join(30)
+        assert len(done) == 3
