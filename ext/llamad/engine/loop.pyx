@@ -18,7 +18,9 @@ from llamad.engine.events cimport emit_failed, emit_step, emit_wake, finish_fail
 from llamad.engine.kv.slots cimport Slot, slot_advance
 from llamad.engine.kv.task_queue cimport Task, queue_add, queue_find, task_close, task_has_rows, task_open
 from llamad.engine.media_step cimport media_step_run
-from llamad.engine.prefix.parking cimport parking_save_last, parking_save_next, parking_timeout_ms
+from llamad.engine.prefix.parking cimport (
+    parking_may_save, parking_save_beside, parking_save_last, parking_save_next, parking_timeout_ms,
+)
 from llamad.engine.prefix.prompt_ends cimport prompt_ends_free, prompt_ends_run
 from llamad.engine.publish cimport publish_counts, publish_rest, publish_task, publish_turn
 from llamad.engine.replay cimport replay_run
@@ -304,7 +306,7 @@ cdef void engine_run(State *state) noexcept nogil:
     cdef int64_t now = now_us()
     cdef int32_t failure
     cdef uint64_t n_released
-    cdef int32_t n_put_off, is_waking_later = 0
+    cdef int32_t n_put_off, is_waking_later = 0, may_save
     while not state.is_lost:
         publish_turn(state, now)
         _gather(state)
@@ -333,9 +335,12 @@ cdef void engine_run(State *state) noexcept nogil:
             _wake(state)  # tasks that were admitted or dropped should not wait for the decode
         if state.plan.batch.n_tokens > 0 or state.plan.media_slot != NULL:
             _step(state, is_waking_later)
-            is_waking_later = _can_wake_later(state)
+            may_save = parking_may_save(state, now_us() - now)
+            is_waking_later = not may_save and _can_wake_later(state)
             if not is_waking_later:
                 _wake(state)
+            if may_save:
+                parking_save_beside(state)
         elif state.n_released == n_released and n_put_off == 0:  # else something may wait for it
             now = now_us()
             if not parking_save_next(state, now):

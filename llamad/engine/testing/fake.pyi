@@ -26,6 +26,7 @@ class Fake:
         n_batch: int = 64,
         script: bytes = b"",
         decode_us: int = 0,
+        state_us: int = 0,
         token_us: int = 0,
         device_us: int = 0,
         shape_us: int = 0,

@@ -9,13 +9,12 @@ import struct
 import time
 
 import pytest
-from support.states.adopting_engine import MANY, Engine, until
+from support.states.adopting_engine import MANY, SIZES, Chained, Engine, answered, until
 
 from llamad.engine.testing.fake import Fake
 from llamad.protocol.cache_memory import CacheMemory, EntryInfo, checksum
 
 SEGMENT = 512  # tokens of an entry at most
-SIZES = {"n_ctx": 4096, "n_cells": 8192, "n_batch": 512}
 TABLE_AT, ROW_BYTES = 4096, 128
 # Offsets in a row of the table.
 STATE_AT, ID_AT, PLACE_AT, CHECKSUM_AT = 0, 16, 24, 104
@@ -25,28 +24,6 @@ OWN = 1
 def text(seed: int, n: int) -> bytes:
     chance = random.Random(seed)
     return bytes(chance.randrange(33, 120) for _ in range(n))
-
-
-def answered(prompt: bytes) -> bytes:
-    """The prompt with the answer of the fake."""
-    return prompt + bytes(prompt[-1] + k for k in (1, 2, 3, 4))
-
-
-class Chained(Engine):
-    """An engine that saves prompts in parts."""
-
-    def __init__(self, front: CacheMemory, **options):
-        options = {"n_slots": 2, **SIZES} | options
-        fake = Fake(unified=True, **SIZES)
-        super().__init__(front, fake, spare_seq=options["n_slots"], **options)
-        self.front = front
-
-    def keep(self, prompt: bytes, **options) -> int:
-        """Ask, and wait until all of the turn is saved. Return how many tokens were not computed."""
-        n = self.ask(prompt, **options)
-        n_tokens = len(answered(prompt))  # with BOS, and without the last token, which is not computed
-        until(lambda: n_tokens in [entry.n_tokens for entry in self.front.entries()], 6)
-        return n
 
 
 def ends(front: CacheMemory, n_tokens: int) -> list[int]:
@@ -110,6 +87,31 @@ def test_a_prompt_comes_back_from_its_entries():
         assert one.ask(answered(first) + b"and on") == len(answered(first))
         assert one.ask(other[:700] + b"!" * 50) == 701  # a part
         assert one.stats()["cache_hits"] == 2
+
+
+def test_what_belongs_to_nobody_is_found_by_all_keys():
+    stem = text(20, 1300)
+    with Chained(CacheMemory(), n_slots=1) as one:
+        one.keep(stem)
+        one.keep(stem + text(21, 700), owner=7)
+        assert one.ask(stem + text(22, 300), owner=8) >= 1 + len(stem)
+
+
+def test_nothing_is_dropped_for_what_does_not_fit_beside_a_prompt_that_returns():
+    returning, other, last = text(23, 1500), text(24, 100), text(25, 620)
+    front = CacheMemory()
+    with Chained(front, n_slots=1) as one:
+        one.keep(returning)
+        one.keep(other)
+        n_two = n_bytes(front)
+    front = CacheMemory()
+    with Chained(front, n_slots=1, cache_bytes=n_two + 16384) as one:
+        one.keep(returning)
+        one.keep(other)
+        one.ask(last)
+        assert one.ask(returning + b"more") == 1501  # its parts, and those of `last`, would be too much
+        assert len(answered(other)) in [entry.n_tokens for entry in front.entries()]
+        assert one.stats()["cache_dropped"] == 0
 
 
 def test_the_next_engine_has_all_parts():
@@ -210,6 +212,23 @@ def test_a_pinned_prompt_keeps_all_its_parts():
         front.unpin(entry.id)
         two.keep(text(16, 600))
     assert len(front.entries()) == 1
+
+
+def test_a_finished_turn_is_saved_while_its_neighbour_writes():
+    """It takes at most a hundredth of the time of the neighbour's steps, and one part more."""
+    front, prompt = CacheMemory(), text(26, 2000)
+    fake = Fake(unified=True, decode_us=2000, state_us=10_000, **SIZES)
+    with Chained(front, fake) as one:
+        t_begin = time.monotonic()
+        neighbour = one.submit(b"neighbour", n_predict=4000)
+        one.wait_first(neighbour)
+        one.keep(prompt)
+        seconds = time.monotonic() - t_begin
+        assert one.end(neighbour) is None
+        stats = one.stats()
+        assert stats["cache_saves"] == 4
+        assert stats["cache_us"] - stats["cache_us_max"] <= seconds * 1e6 / 100
+        one.port.abort(neighbour)
 
 
 def test_memory_that_runs_out_costs_the_ends():

@@ -13,6 +13,7 @@ from support.engine_harness import Harness, learn_layout
 MANY = 1 << 30
 MARK = bytes(range(32))
 PLAIN = {"n_slots": 2, "cache_bytes": MANY}
+SIZES = {"n_ctx": 4096, "n_cells": 8192, "n_batch": 512}  # of an engine that saves prompts in parts
 
 
 class Engine(Harness):
@@ -42,6 +43,28 @@ class Engine(Harness):
         self.wait(task)
         assert self.text(task) == bytes(prompt[-1] + k for k in (1, 2, 3, 4))
         return self.n_cached(task)
+
+
+def answered(prompt: bytes) -> bytes:
+    """The prompt with the answer of the fake."""
+    return prompt + bytes(prompt[-1] + k for k in (1, 2, 3, 4))
+
+
+class Chained(Engine):
+    """An engine that saves prompts in parts."""
+
+    def __init__(self, front: CacheMemory, fake: Fake | None = None, **options):
+        options = {"n_slots": 2, **SIZES} | options
+        fake = fake or Fake(unified=True, **SIZES)
+        super().__init__(front, fake, spare_seq=options["n_slots"], **options)
+        self.front = front
+
+    def keep(self, prompt: bytes, **options) -> int:
+        """Ask, and wait until all of the turn is saved. Return how many tokens were not computed."""
+        n = self.ask(prompt, **options)
+        n_tokens = len(answered(prompt))  # with BOS, and without the last token, which is not computed
+        until(lambda: n_tokens in [entry.n_tokens for entry in self.front.entries()], 20)
+        return n
 
 
 def until(condition, seconds: float = 20) -> None:

@@ -115,6 +115,10 @@ cdef enum:
     # it begins later: a client that takes part in a conversation has answered by then. Chosen: well below the 5 s within
     # which a finished turn should be safe.
     KEEP_IDLE_US = 1000000
+    # While other slots run, saving idle prefixes takes at most 1/KEEP_PART of the time of their steps. Looking for one
+    # counts as at least KEEP_LOOK_US, so that it is not done in every step. Chosen.
+    KEEP_PART = 100
+    KEEP_LOOK_US = 1000
     # An engine that was asked to end saves idle prefixes for at most this long. The front waits for a second.
     KEEP_LAST_US = 400000
     # A task is admitted to a unified cache, or resumed in it, only if 1/SPARE_PART stays free, because moving a state

@@ -46,7 +46,7 @@ cdef int32_t _row_of(const Cache *cache, uint64_t id) noexcept nogil:
 
 cdef int _follows(const CacheEntry *entry, const CacheEntry *first, int32_t begin) noexcept nogil:
     """Return whether the first entry has the cells of the other's tokens before `begin`."""
-    return (first.n_tokens == begin and (first.owner == 0 or first.owner == entry.owner)
+    return (first.n_tokens == begin and first.owner == entry.owner
             and span_common(&first.adapters, &entry.adapters, begin) == begin
             and memcmp(first.tokens, entry.tokens, <size_t>begin * sizeof(int32_t)) == 0)
 

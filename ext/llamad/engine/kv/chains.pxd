@@ -17,6 +17,7 @@ cdef int32_t chain_open(const Cache *cache, const Slot *slot, const Segment *par
 cdef void chain_close(const Cache *cache, const Slot *slot, int32_t seq) noexcept nogil
 cdef void chain_link(Cache *cache, int64_t i, int32_t before) noexcept nogil
 cdef int64_t chain_before(const Cache *cache, int64_t i) noexcept nogil
+cdef int chain_has(const Cache *cache, int64_t i, int64_t k) noexcept nogil
 cdef void chain_use(Cache *cache, int64_t i) noexcept nogil
 cdef size_t chain_bytes(const Cache *cache, int64_t i) noexcept nogil
 cdef int64_t chain_restore(Cache *cache, const Slot *slot, int64_t i) noexcept nogil

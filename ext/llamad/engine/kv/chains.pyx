@@ -35,8 +35,8 @@ cdef int chain_can_hold(const Cache *cache, const Slots *slots, const Slot *slot
 
 
 cdef int64_t _longest(const Cache *cache, const Slot *slot) noexcept nogil:
-    """Return the index of the longest entry that the slot's tokens begin with, if others may have it, too, and its bytes
-    are known to be right; -1 if there is none."""
+    """Return the index of the longest entry of the slot's owner that the slot's tokens begin with, if other engines may
+    have it, too, and its bytes are known to be right; -1 if there is none."""
     cdef const CacheEntry *entry
     cdef int64_t i, longest = -1
     cdef int32_t n_longest = 0
@@ -45,6 +45,8 @@ cdef int64_t _longest(const Cache *cache, const Slot *slot) noexcept nogil:
         entry = &cache.entries[i]
         if entry.n_tokens <= n_longest or entry.n_tokens > slot.n_tokens or entry.is_held:
             continue
+        if entry.owner != slot.owner:
+            continue  # others may find the first entry, but not what follows it (cache_lookup.pyx)
         if cache.memory.rows[entry.row].state == <unsigned int>LLAMAD_CACHE_OWN:
             continue
         if load_int(&cache.memory.places[entry.row].trust) != LLAMAD_CACHE_TRUSTED:
@@ -101,6 +103,13 @@ cdef int64_t chain_before(const Cache *cache, int64_t i) noexcept nogil:
     """Return the index of the entry with the cells before this one's, or -1."""
     cdef int32_t row = cache.entries[i].before
     return cache.by_row[row] if row >= 0 else -1
+
+
+cdef int chain_has(const Cache *cache, int64_t i, int64_t k) noexcept nogil:
+    """Return whether entry k is entry i or one before it. -1 is none."""
+    while i >= 0 and i != k:
+        i = chain_before(cache, i)
+    return i >= 0
 
 
 cdef void chain_use(Cache *cache, int64_t i) noexcept nogil:

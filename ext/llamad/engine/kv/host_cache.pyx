@@ -18,8 +18,8 @@ from llamad.engine.kv.cache_entries cimport (
 from llamad.engine.kv.cache_lookup cimport cache_hash, cache_shares
 from llamad.engine.kv.cache_types cimport SPARE_NONE, SPARE_READY, SPARE_WANTED, Cache, CacheEntry
 from llamad.engine.kv.chains cimport (
-    Segment, chain_before, chain_bytes, chain_can_hold, chain_close, chain_link, chain_open, chain_plan, chain_restore,
-    chain_use,
+    Segment, chain_before, chain_bytes, chain_can_hold, chain_close, chain_has, chain_link, chain_open, chain_plan,
+    chain_restore, chain_use,
 )
 from llamad.engine.kv.checkpoints cimport list_cut, list_free, list_init, list_reaches, list_share
 from llamad.engine.kv.device_copies cimport copies_free, copies_has, copies_make, copies_restore
@@ -80,11 +80,15 @@ cdef uint64_t _used(const Cache *cache, int64_t i) noexcept nogil:
 
 
 cdef size_t _kept_bytes(const Cache *cache) noexcept nogil:
-    cdef int64_t i
+    """Return the size of the entries that are kept, with those before them."""
+    cdef int64_t i, k, pinned = entries_index(cache, cache.pinned) if cache.pinned else -1
     cdef size_t n = 0
     for i in range(cache.n_entries):
-        if cache_is_kept(cache, i):
-            n += cache.entries[i].capacity
+        k = i if cache_is_kept(cache, i) else -1
+        while k >= 0:
+            if i == pinned or not chain_has(cache, pinned, k):
+                n += cache.entries[k].capacity
+            k = chain_before(cache, k)
     return n
 
 

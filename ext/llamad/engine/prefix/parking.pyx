@@ -15,17 +15,23 @@
 # conversation is restored in a millisecond. If not, its pages are locked while the engine is idle, which makes the way
 # back many times as fast. Flash attention on a CPU skips cells of other sequences, so nothing is parked there. New pages
 # are slow to write to, so another thread allocates them before a state is saved while the engine is idle.
+#
+# While other slots run, the prefixes of idle ones are saved part by part, where a state can be saved in parts (chains.pyx),
+# so that a finished turn is safe although its neighbours go on.
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from llamad.base.system cimport load_int, now_us
-from llamad.engine.costs.scheduler cimport CACHE_TOKENS_MIN, KEEP_IDLE_US, KEEP_LAST_US, PARK_IDLE_US, PARK_TOKENS_MIN
+from llamad.engine.costs.scheduler cimport (
+    CACHE_TOKENS_MIN, KEEP_IDLE_US, KEEP_LAST_US, KEEP_LOOK_US, KEEP_PART, PARK_IDLE_US, PARK_TOKENS_MIN, SEGMENT_TOKENS,
+    STATES_US_MAX,
+)
 from llamad.engine.state.flush cimport flush_pending
 from llamad.engine.kv.cache_entries cimport entries_get
 from llamad.engine.kv.cache_lookup cimport cache_holds
 from llamad.engine.kv.cache_types cimport SPARE_WANTED, CacheEntry
+from llamad.engine.kv.chains cimport chain_can_hold
 from llamad.engine.kv.host_cache cimport (
-    cache_copy, cache_is_slow, cache_lock, cache_prepare_save, cache_restore, cache_save,
-    cache_save_next,
+    cache_copy, cache_is_slow, cache_lock, cache_prepare_save, cache_restore, cache_save, cache_save_next, cache_unsaved,
 )
 from llamad.engine.kv.slots cimport SLOT_IDLE, Slot, slot_clear, slot_is_pending
 from llamad.engine.prefix.sharing cimport prefix_make_room
@@ -148,6 +154,47 @@ cdef int parking_save_next(State *state, int64_t now) noexcept nogil:
     else:
         _save(state, slot, 0)
     return 1
+
+
+# --- while other slots run --------------------------------------------------------------------------------------
+
+cdef int parking_may_save(State *state, int64_t step_us) noexcept nogil:
+    """Note how long a step took. Return whether a part of an idle prefix may be saved now: only where parts can be saved,
+    because a whole state would take too long."""
+    cdef double credit_max = max(<double>STATES_US_MAX, state.plan.decode_step_us)
+    state.keep_credit_us = min(credit_max, state.keep_credit_us + <double>step_us / KEEP_PART)
+    return (state.cache.has_ranges and _saves(state) and state.queue.first == NULL
+            and state.keep_credit_us >= max(<double>KEEP_LOOK_US, state.keep_needed_us))
+
+
+cdef Slot *_longest_idle(const State *state, int64_t now) noexcept nogil:
+    """Return the slot that has been idle for longest, of those whose prefixes are saved while others run, or NULL."""
+    cdef Slot *slot
+    cdef Slot *chosen = NULL
+    cdef int32_t i
+    for i in range(state.slots.n):
+        slot = &state.slots.items[i]
+        if (slot.state == SLOT_IDLE and now - slot.t_used_us >= KEEP_IDLE_US
+                and (chosen == NULL or slot.t_used_us < chosen.t_used_us)
+                and chain_can_hold(&state.cache, &state.slots, slot) and not slot_is_pending(&state.slots, slot)
+                and _is_unsaved(state, slot)):
+            chosen = slot
+    return chosen
+
+
+cdef void parking_save_beside(State *state) noexcept nogil:
+    """Save a part of an idle prefix between two steps of other slots, if parking_may_save(), and if the time is
+    enough."""
+    cdef int64_t t_start = now_us()
+    cdef Slot *slot = _longest_idle(state, t_start)
+    state.keep_needed_us = 0
+    if slot != NULL:
+        state.keep_needed_us = state.cache.save_token_us * min(
+            <int32_t>SEGMENT_TOKENS, cache_unsaved(&state.cache, &state.slots, slot))
+        if state.keep_needed_us <= state.keep_credit_us and cache_prepare_save(&state.cache, &state.slots, slot):
+            _save(state, slot, 0)
+            state.keep_needed_us = 0
+    state.keep_credit_us -= <double>max(now_us() - t_start, <int64_t>KEEP_LOOK_US)
 
 
 cdef void parking_save_last(State *state) noexcept nogil:

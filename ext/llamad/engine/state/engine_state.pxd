@@ -68,6 +68,8 @@ ctypedef struct State:
     int32_t n_outputs
     int32_t tracing
     int32_t stopping
+    double keep_credit_us      # time that saving prefixes may take while slots run (parking.pyx)
+    double keep_needed_us      # nothing is tried before there is so much of it
     int32_t has_faults         # there are suspects or smaller batches (decode_faults.pyx)
     int32_t is_refused         # a decode found no room when n_released was refused_at
     uint64_t refused_at

@@ -146,7 +146,7 @@ cdef class Fake:
     cdef FakeModel *model
     cdef bytes kept_script
 
-    def __cinit__(self, *, n_ctx: int = 512, n_batch: int = 64, script: bytes = b"", decode_us: int = 0,
+    def __cinit__(self, *, n_ctx: int = 512, n_batch: int = 64, script: bytes = b"", decode_us: int = 0, state_us: int = 0,
                   token_us: int = 0, device_us: int = 0, shape_us: int = 0, can_shift: bool = True, can_cut: bool = True,
                   unified: bool = False, n_seqs: int = 0, n_cells: int = 0, n_ubatch: int = 0, n_swa: int = 0,
                   swa_full: bool = False, recurrent: bool = False, hybrid: bool = False, chaos: int = 0,
@@ -163,6 +163,7 @@ cdef class Fake:
         self.model.n_seqs = n_seqs or FAKE_SEQS_MAX
         self.model.n_streams_told = n_seqs if n_seqs and not unified else 1
         self.model.decode_us = decode_us
+        self.model.state_us = state_us
         self.model.token_us = token_us
         self.model.device_us = device_us
         self.model.shape_us = shape_us

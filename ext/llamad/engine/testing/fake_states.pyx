@@ -10,7 +10,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
 from llamad.base.function_table cimport LLAMAD_STATE_ON_DEVICE, LLAMAD_STATE_PARTIAL
-from llamad.base.system cimport load_int, load_time, store_int
+from llamad.base.system cimport load_int, load_time, sleep_us, store_int
 from llamad.engine.testing.fake_cells cimport (
     FakeCell, FakeCells, FakeStream, cells_find, cells_insert, cells_is_masked, cells_rm, cells_span, cells_stream,
 )
@@ -272,6 +272,8 @@ cdef size_t fake_state_get(void *ctx, int32_t seq_id, uint8_t *data, size_t n, i
     if memory_is_bad(model, seq_id) or n < fake_state_size(ctx, seq_id, flags):
         return 0
     model.bad_calls += model.seqs[seq_id].is_written_later
+    if model.state_us:
+        sleep_us(model.state_us)
     if flags & LLAMAD_STATE_ON_DEVICE:
         _copy(&out, model, seq_id)
     else:
