@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from support.fake_daemon import Faked
 
 from llamad.engine.testing.fake import Fake
@@ -57,8 +58,13 @@ def test_every_program_that_can_be_launched_is_named() -> None:
 
 
 def test_settings_of_editors() -> None:
-    (block,) = blocks("json")
-    assert json.loads(block) == {"llama-vscode.endpoint": "http://127.0.0.1:8012"}
+    assert json.loads(blocks("json")[-1]) == {"llama-vscode.endpoint": "http://127.0.0.1:8012"}
+    (block,) = blocks("yaml")
+    settings = yaml.safe_load(block)
+    # Continue refuses a file without these.
+    assert {"name", "version", "schema"} < set(settings)
+    (model,) = settings["models"]
+    assert (model["provider"], model["apiBase"], model["model"]) == ("openai", f"{URL}/v1", "my-model")
 
 
 @pytest.mark.parametrize(
