@@ -17,13 +17,14 @@ export LLAMAD_NATIVE ?= 1
 
 MAKEFLAGS += --no-print-directory
 .NOTPARALLEL:
-.PHONY: help run build test lint format asan tsan bench peer soak fuzz clean python venv test-packages
+.PHONY: help run build wheel sdist test lint format asan tsan bench peer soak fuzz clean python venv test-packages
 
 help:
 	@echo 'make run     build, fetch the default model and serve it on 127.0.0.1:8080'
 	@echo '             MODEL=/path/x.gguf serves another; ARGS="-np 4 -c 8192" passes flags on'
 	@echo 'make test    build, lint and run all tests, on all cores (ARGS goes to pytest: ARGS="tests/http -x")'
 	@echo 'make build   the environment, llama.cpp and the compiled modules; .venv/bin/llamad is the program'
+	@echo 'make wheel   a wheel for other machines, in dist/; make sdist: a source distribution'
 	@echo 'make lint    ruff, mypy, cython-lint, pycodestyle, clang-format; part of make test'
 	@echo 'make format  rewrite Python, C and C++ as the formatters want them'
 	@echo 'make asan    the tests of the engine under AddressSanitizer and UBSan (ARGS goes to pytest)'
@@ -52,6 +53,9 @@ test-packages: python
 
 build: python
 	@$(PYTHON) $(BUILD) $(if $(EXTRAS),--extras $(EXTRAS)) $(FETCH)
+
+wheel sdist: python
+	@$(PYTHON) $(BUILD) $@
 
 run: FETCH := $(if $(MODEL),,--model)
 run: build

@@ -12,10 +12,16 @@ from pathlib import Path
 EXT = Path(__file__).resolve().parents[1]
 sys.path[:1] = [str(EXT), str(EXT.parent / "vendor" / "llama.cpp")]
 
-from build import ROOT, display, estimate, modules, package, pipeline, variant, venv  # noqa: E402
+from build import ROOT, display, estimate, modules, package, pipeline, variant, venv, wheel  # noqa: E402
 from recipe import build as llama_cpp  # noqa: E402
 from recipe import cache, children, command, model, report, source, toolchain  # noqa: E402
 
+WHAT = {
+    "all": "all: what the targets of make need",
+    "venv": "venv: `.venv` only",
+    "wheel": "wheel: a wheel for other machines, in dist/",
+    "sdist": "sdist: a source distribution, in dist/",
+}
 INSTALLED = (
     "llamad-installed"  # a file in .venv with the checkout that is installed, and a hash of its metadata
 )
@@ -23,7 +29,7 @@ INSTALLED = (
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python ext/build", description=__doc__)
-    parser.add_argument("what", nargs="?", choices=["all", "venv"], default="all", help="venv: `.venv` only")
+    parser.add_argument("what", nargs="?", choices=WHAT, default="all", help="; ".join(WHAT.values()))
     parser.add_argument("--extras", nargs="*", default=[], help="optional dependencies to install, too")
     parser.add_argument("--model", action="store_true", help="fetch the default model, too")
     parser.add_argument(
@@ -32,6 +38,8 @@ def main(arguments: list[str]) -> int:
     parsed = parser.parse_args(arguments)
     if parsed.what == "venv":
         return command.run(lambda: venv.ensure(ROOT, parsed.extras))
+    if parsed.what in ("wheel", "sdist"):
+        return command.run(wheel.wheel if parsed.what == "wheel" else wheel.sdist)
     return command.run(lambda: build_all(parsed))
 
 

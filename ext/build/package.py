@@ -14,9 +14,10 @@ DESCRIPTION = "_build_info.json"
 
 
 def carry_libraries(libraries: Path, package: Path, variant: str) -> None:
-    """Copy each library once, under its SONAME, and the programs and licences."""
+    """Copy each library once, under its SONAME, and the programs and licences. A program looks for backends that are
+    modules in its own folder, so it is in that of the libraries."""
     files = {f"lib/{p.name}": p for p in (libraries / "lib").iterdir() if not p.is_symlink()}
-    files |= {f"bin/{p.name}": p for p in (libraries / "bin").iterdir()}
+    files |= {f"lib/{p.name}": p for p in (libraries / "bin").iterdir() if not p.is_symlink()}
     files |= {f"lib/licenses/{p.name}": p for p in (libraries / "licenses").iterdir()}
     described = package / DESCRIPTION
     text = json.dumps(_description(libraries, variant), indent=2) + "\n"
@@ -24,7 +25,7 @@ def carry_libraries(libraries: Path, package: Path, variant: str) -> None:
     if described.is_file() and described.read_text(encoding="utf-8") == text and sizes == _carried(package):
         return
     described.unlink(missing_ok=True)
-    for folder in ("lib", "bin"):
+    for folder in ("lib", "bin"):  # earlier versions had a bin
         shutil.rmtree(package / folder, ignore_errors=True)
     for name, path in files.items():
         (package / name).parent.mkdir(parents=True, exist_ok=True)
@@ -51,8 +52,7 @@ def _description(libraries: Path, variant: str) -> dict[str, object]:
 def _carried(package: Path) -> dict[str, int]:
     return {
         str(path.relative_to(package)): path.stat().st_size
-        for folder in ("lib", "bin")
-        for path in (package / folder).rglob("*")
+        for path in (package / "lib").rglob("*")
         if path.is_file()
     }
 

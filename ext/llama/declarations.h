@@ -122,7 +122,6 @@ struct llama_context_params {
     ...;
 };
 
-void llama_backend_init(void);
 void llama_numa_init(enum ggml_numa_strategy numa);
 size_t llama_max_devices(void);
 size_t llama_max_parallel_sequences(void);

@@ -95,6 +95,7 @@ bool depends_on_place(const llamad_media *media) {
 
 llamad_media *llamad_media_open(const char *path, const char *model, const llamad_media_params *params) {
     return guarded<llamad_media *>(nullptr, [&]() -> llamad_media * {
+        if (llamad_backends_open() != 0) return nullptr;
         auto media = std::make_unique<llamad_media>();
         ggml_backend_dev_t no_devices[] = {nullptr};
         llama_model_params shape = llama_model_default_params();

@@ -101,6 +101,7 @@ int32_t llamad_context_memory(llamad_context *ctx, llamad_memory_use *out, int32
 int32_t llamad_projector_memory(const char *path, const llamad_media_params *params, llamad_memory_use *out,
                                 int32_t n_max) {
     return guarded<int32_t>(-1, [&] {
+        if (llamad_backends_open() != 0) return -1;
         mtmd_context_params ctx_params = mtmd_context_params_default();
         ctx_params.use_gpu = params->uses_gpu != 0;
         ctx_params.n_threads = params->n_threads;

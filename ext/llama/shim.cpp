@@ -340,7 +340,8 @@ llama_model *llamad_model_open(const char *path, llama_model_params params, llam
     if (omp_set_num_threads && state->n_threads > 0) omp_set_num_threads(state->n_threads);
     params.progress_callback = on_progress;
     params.progress_callback_user_data = state;
-    return guarded<llama_model *>(nullptr, [&] {
+    return guarded<llama_model *>(nullptr, [&]() -> llama_model * {
+        if (llamad_backends_open() != 0) return nullptr;
         const FileId file = file_id(path);
         llama_model *model = llama_model_load_from_file(path, params);
         if (model) vocabulary_add(model, path, file, params.kv_overrides, !state->api_only);

@@ -30,6 +30,10 @@ const llamad_table *llamad_llama_table(void);
 const char *llamad_last_error(void); /* the last error of this thread */
 void llamad_remember_error(const char *what);
 
+/* Opens llama.cpp's backends, once in a process. Whatever touches a device needs them. Returns 0, or -1 if there is none
+ * for this CPU. */
+int32_t llamad_backends_open(void);
+
 struct llama_model *llamad_model_open(const char *path, struct llama_model_params params, llamad_load_state *state);
 /* Opens the vocabulary only: this touches no device and no backend. */
 struct llama_model *llamad_vocab_open(const char *path, const struct llama_model_kv_override *overrides, bool api_only);

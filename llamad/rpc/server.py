@@ -11,7 +11,7 @@ from pathlib import Path
 
 from llamad.rpc import keep_alive
 
-PROGRAM = Path(__file__).parents[1] / "bin" / "ggml-rpc-server"
+PROGRAM = Path(__file__).parents[1] / "lib" / "ggml-rpc-server"
 
 
 def _is_open(host: str) -> bool:
@@ -33,8 +33,11 @@ def main(arguments: Sequence[str]) -> int:
                 file=sys.stderr,
                 flush=True,
             )
+    if cache := os.environ.get("LLAMA_CACHE"):
+        os.environ["LLAMA_CACHE"] = os.path.abspath(cache)
     try:
         keep_alive.begin()
+        os.chdir(PROGRAM.parent)  # ggml would load every backend that it finds in the current directory
         os.execv(PROGRAM, ["llamad rpc-server", *arguments])
     except OSError as error:
         print(f"llamad: {PROGRAM} cannot be run: {error.strerror}", file=sys.stderr)

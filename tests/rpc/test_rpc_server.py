@@ -13,10 +13,9 @@ from support.live_daemon import WAIT_SECONDS
 from support.rpc.workers import RpcWorker
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "llamad", "rpc-server", *arguments], capture_output=True, text=True, timeout=60
-    )
+def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "llamad", "rpc-server", *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=60)
 
 
 def test_its_help() -> None:
@@ -24,6 +23,20 @@ def test_its_help() -> None:
     assert done.returncode == 0
     assert done.stderr.startswith("Usage: llamad rpc-server [options]")
     assert "--cache" in done.stderr
+
+
+def test_libraries_of_the_current_directory_are_not_loaded(tmp_path: Path) -> None:
+    """ggml opens every backend that it finds there, such as those of another llama.cpp that was built in it."""
+    source = tmp_path / "backend.c"
+    source.write_text(
+        "#include <stdlib.h>\n__attribute__((constructor)) static void loaded(void) { exit(77); }\n"
+    )
+    library = tmp_path / "libggml-cpu-other.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+
+    done = run("-d", "NOPE0", cwd=tmp_path)
+
+    assert done.returncode == 1, done.stderr
 
 
 def test_its_exit_status_is_passed_on() -> None:

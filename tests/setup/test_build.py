@@ -261,5 +261,5 @@ def test_the_package_describes_the_libraries_it_carries() -> None:
         (package / "lib" / f"lib{name}.so.0").is_file() for name in ("llama", "mtmd", "ggml", "ggml-base")
     )
     assert not [p for p in (package / "lib").iterdir() if p.is_symlink()]
-    program = package / "bin" / "ggml-rpc-server"
+    program = package / "lib" / "ggml-rpc-server"
     assert subprocess.run([program, "--help"], capture_output=True, check=False).returncode == 0

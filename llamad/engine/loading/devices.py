@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from llamad._llama import ffi, lib
-from llamad.engine.loading.opening import add_workers
+from llamad.engine.loading.opening import add_workers, open_backends
 
 MIB = 1024 * 1024
 
@@ -14,7 +14,7 @@ def device_lines(workers: Sequence[str]) -> list[str]:
     """Return the devices as llama-server prints them, with the names that --device takes and without the CPU. The RPC
     workers must have been probed."""
     lib.llamad_log_open(-1)  # keeps llama.cpp from printing what it finds; only the list matters here
-    lib.llama_backend_init()
+    open_backends()
     add_workers(workers)
     lines = []
     for index in range(lib.ggml_backend_dev_count()):

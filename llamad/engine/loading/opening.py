@@ -50,6 +50,13 @@ class Loading:
         return self._state
 
 
+def open_backends() -> None:
+    """Open llama.cpp's backends, which are the devices of this machine. Raises LoadError."""
+    if lib.llamad_backends_open() != 0:
+        reason = ffi.string(lib.llamad_last_error()).decode(errors="replace")
+        raise LoadError(f"{reason}: install llamad again")
+
+
 def add_workers(endpoints: Sequence[str]) -> None:
     """Add the devices of RPC workers to this process. The workers must have been probed, because llama.cpp aborts if
     one cannot be used. Raises LoadError."""
@@ -62,7 +69,7 @@ def add_workers(endpoints: Sequence[str]) -> None:
 @cache
 def _open_backend(numa: str | None, workers: tuple[str, ...]) -> None:
     """Open llama.cpp's backends once per process, because a second call would add the workers' devices again."""
-    lib.llama_backend_init()
+    open_backends()
     strategies = {
         "distribute": lib.GGML_NUMA_STRATEGY_DISTRIBUTE,
         "isolate": lib.GGML_NUMA_STRATEGY_ISOLATE,

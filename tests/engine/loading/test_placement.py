@@ -19,6 +19,11 @@ def settings(*flags: str):
     return parse(["-m", model_path(), "-c", "512", *flags], {}).settings.model
 
 
+@pytest.fixture(autouse=True, scope="module")
+def backends():
+    assert lib.llamad_backends_open() == 0
+
+
 def shape():
     gguf_shape = ffi.new("llamad_gguf_shape *")
     assert (

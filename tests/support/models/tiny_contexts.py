@@ -28,7 +28,7 @@ class TinyModel:
     """An open model. Its contexts must be closed before it."""
 
     def __init__(self, path: str) -> None:
-        lib.llama_backend_init()
+        assert lib.llamad_backends_open() == 0
         self.log = LlamaLog()  # else llama.cpp writes to stderr
         state = ffi.new("llamad_load_state *")
         state.n_threads = 1

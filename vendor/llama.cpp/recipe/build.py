@@ -10,7 +10,7 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -22,6 +22,7 @@ RECIPE = 3  # part of the key: raise it when the contents of the finished folder
 WORKAROUNDS = Path(__file__).resolve().parents[1] / "workarounds" / "ggml.cmake"
 SPACE_NEEDED = 500_000_000
 
+ON, OFF = "ON|1|TRUE|YES|Y", "OFF|0|FALSE|NO|N"
 ORIGIN = "@loader_path" if sys.platform == "darwin" else "$ORIGIN"
 FLAGS = (
     "-DCMAKE_BUILD_TYPE=Release",
@@ -105,9 +106,6 @@ def plan(product: Product) -> Plan:
     identity = (f"-DLLAMA_BUILD_COMMIT={sources.commit}", "-DLLAMA_BUILD_NUMBER=0")
     linking = f"-DCMAKE_SHARED_LINKER_FLAGS_INIT={tools.link_flags}"
     flags = (*FLAGS, linking, *product.flags, *identity, *extra)
-    native = not any(
-        re.fullmatch(r"-DGGML_NATIVE(:\w+)?=(OFF|0|FALSE|NO|N)", f, re.IGNORECASE) for f in extra
-    )
     inputs: dict[str, object] = {
         "recipe": RECIPE,
         "source": sources.identity,
@@ -118,9 +116,13 @@ def plan(product: Product) -> Plan:
         "cuda": toolchain.cuda_compiler(extra),
         "machine": platform.machine(),
         "system": platform.system(),
-        "cpu": toolchain.cpu_features(tools.cc) if native else "",
+        "cpu": "" if _is_set(extra, "GGML_NATIVE", OFF) else toolchain.cpu_features(tools.cc),
     }
     return Plan(product, sources, tools, flags, inputs)
+
+
+def _is_set(flags: Sequence[str], option: str, values: str) -> bool:
+    return any(re.fullmatch(rf"-D{option}(:\w+)?=({values})", flag, re.IGNORECASE) for flag in flags)
 
 
 @dataclass(frozen=True)
@@ -164,7 +166,7 @@ def _take(made: Path, planned: Plan) -> None:
         shutil.copytree(made, out, symlinks=True, copy_function=os.link)
         (out / cache.META).unlink()
         for program in (out / "bin").iterdir():
-            if program.name not in planned.product.programs:
+            if not program.is_symlink() and program.name not in planned.product.programs:
                 program.unlink()
         for library in (out / "lib").glob("libllama-*") if planned.product is LIBRARIES else ():
             library.unlink()
@@ -248,15 +250,21 @@ def headers(tree: Path) -> list[Path]:
 
 
 def _collect(planned: Plan, work: Path) -> Path:
-    """Copy what is kept into one folder and return it. Each library is there once, under its SONAME."""
+    """Copy what is kept into one folder and return it. Each library is there once, under its SONAME.
+
+    Backends that are modules keep the names by which ggml looks for them; it does that beside the program."""
     out = work / "out"
     shutil.rmtree(out, ignore_errors=True)
     for name in ("lib", "bin", "include"):
         (out / name).mkdir(parents=True)
     made = work / "build" / "bin"
+    has_modules = _is_set(planned.flags, "GGML_BACKEND_DL", ON)
     suffix = ".dylib" if sys.platform == "darwin" else ".so"
     for library in sorted(made.glob(f"lib*{suffix}")):
         soname = os.readlink(library) if library.is_symlink() else library.name
+        if has_modules and re.match("libggml-(?!base)", library.name):
+            soname = library.name
+            (out / "bin" / soname).symlink_to(f"../lib/{soname}")
         shutil.copyfile(library, out / "lib" / soname)
         (out / "lib" / soname).chmod(0o755)
         if soname != library.name:
