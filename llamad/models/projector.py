@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from glob import escape, glob
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("llamad")
 
 PATTERN = "mmproj*.gguf"
+PACKAGES = {"PIL": "pillow", "soundfile": "soundfile", "soxr": "soxr"}  # modules that the decoders import
 TOKENS_MAX = 1 << 20  # maximum tokens of one file; a prompt that is too long for its slot is refused later
 DEFAULT_THREADS = 4
 
@@ -36,7 +38,7 @@ def with_projector(settings: ModelSettings) -> ModelSettings:
     elif path is None and settings.mmproj_auto:
         path = _beside(settings.model)
     if path is not None:
-        reason = model_file.refusal(path, "--mmproj")
+        reason = model_file.refusal(path, "--mmproj") or _missing_packages(path)
         if reason is not None:
             raise ProjectorFileError(reason)
         if settings.grp_attn_n > 1:
@@ -44,6 +46,15 @@ def with_projector(settings: ModelSettings) -> ModelSettings:
                 f"--grp-attn-n groups positions, which does not work with images; remove it, or do not use {path}"
             )
     return msgspec.structs.replace(settings, mmproj=path)
+
+
+def _missing_packages(path: str) -> str | None:
+    """Return what to install to decode images and sound, or None. A model without a projector needs none of it."""
+    missing = [name for module, name in PACKAGES.items() if find_spec(module) is None]
+    if not missing:
+        return None
+    names = " ".join(missing)
+    return f"--mmproj {path} needs Python packages that are missing: pip install {names}, or start with --no-mmproj"
 
 
 def _beside(model: str) -> str | None:
