@@ -47,6 +47,10 @@ COMMANDS = {
     "media": ("bench.media", "first tokens of chats with images, and gaps of streams while images arrive"),
     "speculation": ("bench.speculation", "tokens/s with drafts and without, text by text"),
     "state": ("bench.state", "saving and restoring slots"),
+    "tiers": (
+        "bench.tiers",
+        "first tokens of a conversation in its slot, in host memory, on disk, or nowhere",
+    ),
     "state-interop": ("bench.state_interop", "check that each program can read the other's slot files"),
     "loop-guard": (
         "bench.micro.loop_guard",

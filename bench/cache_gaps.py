@@ -1,7 +1,8 @@
 """Measures the gaps of streams that decode steadily while other conversations are saved and restored.
 
 More conversations than free slots continue in turns, so that each turn saves one of them in the prompt cache and
-restores another. First the streams run without that, for as long as the turns will take.
+restores another. With --unified, llamad saves only what is new of a conversation, so that a turn moves one state, not
+two. First the streams run without that, for as long as the turns will take.
 """
 
 from __future__ import annotations
@@ -118,13 +119,15 @@ class Run:
         self.turns.texts.append(text)
 
     def state_mib(self) -> float:
-        """Return the mean size of the prompts in llamad's cache."""
+        """Return the mean size of the conversations in llamad's cache. With --unified all are there, in parts."""
         connection = HTTPConnection(*self.program.address, timeout=HEALTH_SECONDS)
         connection.request("GET", "/metrics")
         lines = connection.getresponse().read().decode().splitlines()
         connection.close()
         values = dict(line.rsplit(" ", 1) for line in lines if line and not line.startswith("#"))
         n = float(values["llamad:prompt_cache_entries"])
+        if n and self.flags.unified:
+            n = self.flags.conversations
         if not n:
             raise BenchError("no conversation was saved: use more --conversations or --tokens")
         return float(values["llamad:prompt_cache_bytes"]) / n / MIB
@@ -137,7 +140,8 @@ class Run:
             self.turn()
             turn_s = (clock() - t_turn) / 1e9
         mib = self.state_mib() if self.program.name == LLAMAD else 0.0
-        n_turns = n_turns or max(1, math.ceil(flags.mib / (2 * mib)))
+        mib_turn = mib if flags.unified else 2 * mib
+        n_turns = n_turns or max(1, math.ceil(flags.mib / mib_turn))
         self.turns = Turns(texts=self.turns.texts)
         streams = [Stream(self.program, self.ids(PROMPT_TOKENS), i) for i in range(flags.streams)]
         while any(len(one.times) < 4 and not one.error for one in streams):
@@ -153,7 +157,7 @@ class Run:
         errors = [one.error for one in streams if one.error]
         if errors:
             raise BenchError(errors[0])
-        moved = 2 * mib * n_turns
+        moved = mib_turn * n_turns
         again = self.turns.n_again / self.turns.n_prompt
         return n_turns, [
             self._row(streams, "0 | 0 | –", t_begin, t_turns),
