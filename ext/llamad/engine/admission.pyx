@@ -10,7 +10,7 @@ from llamad.engine.kv.slots cimport SLOT_PREFILLING, Slot, slot_take
 from llamad.engine.kv.task_queue cimport Task, queue_remove, queue_take, task_close
 from llamad.engine.prefix.parking cimport parking_run
 from llamad.engine.prefix.sharing cimport (
-    prefix_is_awaited, prefix_prepare, prefix_shared_running, prefix_should_wait, prefix_time_is_up,
+    prefix_fork, prefix_is_awaited, prefix_prepare, prefix_shared_running, prefix_should_wait, prefix_time_is_up,
 )
 from llamad.engine.prefix.prompt_ends cimport prompt_end_row
 from llamad.engine.publish cimport publish_task
@@ -117,7 +117,7 @@ cdef void admission_run(State *state, int is_announced) noexcept nogil:
                 task = next
                 continue
             queue_take(&state.queue, task)
-            _admit(state, slot, task, is_announced)
+            _admit(state, prefix_fork(&state.slots, slot, task), task, is_announced)
         elif task.command.options.id_slot < 0:
             break
         task = next

@@ -6,7 +6,7 @@ from libc.string cimport memset
 from llamad.base.system cimport now_us
 from llamad.engine.costs.scheduler cimport NEIGHBOUR_LOSS, VALUED_TOKENS_MIN
 from llamad.engine.kv.cache_types cimport Cache
-from llamad.engine.kv.slots cimport SLOT_IDLE, Slot, Slots, slot_common_held
+from llamad.engine.kv.slots cimport SLOT_IDLE, Slot, Slots, common_prefix, slot_common_held
 from llamad.engine.kv.task_queue cimport Task
 from llamad.protocol.cache_memory cimport llamad_cache_row
 from llamad.protocol.prompt_value cimport HintShares, PromptUse, prompt_value, shares_add, shares_allow
@@ -28,12 +28,14 @@ cdef void _share(const Slots *slots, HintShares *shares) noexcept nogil:
             shares_add(shares, slot.owner, slot.session != 0 or slot.retention_s > 0)
 
 
-cdef double _loss(const Slots *slots, const Slot *slot, const HintShares *shares, int64_t now) noexcept nogil:
-    """Return what is lost with the prefix of an idle slot. The age alone decides among short ones. What is parked is not
-    lost."""
+cdef double _loss(const Slots *slots, const Slot *slot, int32_t n_keep, const HintShares *shares,
+                  int64_t now) noexcept nogil:
+    """Return what is lost if an idle slot keeps only its first n_keep tokens. The age alone decides among few tokens. What
+    is parked is not lost."""
     cdef PromptUse use
     memset(&use, 0, sizeof(PromptUse))
-    use.n_end = use.n_tokens = max(slot.n_tokens, <int32_t>VALUED_TOKENS_MIN)
+    use.n_end = max(slot.n_tokens, <int32_t>VALUED_TOKENS_MIN)
+    use.n_tokens = max(slot.n_tokens - n_keep, <int32_t>VALUED_TOKENS_MIN)
     use.idle_s = <double>(now - slot.t_used_us) / 1e6
     if slot.n_tokens >= VALUED_TOKENS_MIN:
         use.n_returns = slot.n_returns
@@ -63,13 +65,13 @@ cdef Slot *_cheapest(Slots *slots) noexcept nogil:
     _share(slots, &shares)
     for i in range(slots.n):
         if _can_take(&slots.items[i]):
-            loss = _loss(slots, &slots.items[i], &shares, now)
+            loss = _loss(slots, &slots.items[i], 0, &shares, now)
             loss_min = loss if loss_min < 0 else min(loss_min, loss)
     for i in range(slots.n):
         slot = &slots.items[i]
         if not _can_take(slot):
             continue
-        loss = _loss(slots, slot, &shares, now)
+        loss = _loss(slots, slot, 0, &shares, now)
         if slot.n_tokens >= VALUED_TOKENS_MIN and loss > NEIGHBOUR_LOSS * loss_min:
             continue
         n = _n_neighbours(slots, i)
@@ -114,6 +116,32 @@ cdef Slot *slots_choose(Slots *slots, const Task *task) noexcept nogil:
     return own if own != NULL and n_own >= n_cheapest else cheapest
 
 
+cdef Slot *slots_cheaper(Slots *slots, const Slot *forked, int32_t n_keep, int32_t n_gain) noexcept nogil:
+    """Return the idle slot that loses least if it takes over the first n_keep tokens of the slot `forked`, of which it
+    must lack n_gain; NULL if that is no less than what `forked` would lose if it kept only these. What both slots hold
+    is not lost with one of them."""
+    cdef Slot *cheapest = NULL
+    cdef Slot *slot
+    cdef HintShares shares
+    cdef int64_t now = now_us()
+    cdef double loss, loss_least
+    cdef int32_t i, n
+    _share(slots, &shares)
+    loss_least = _loss(slots, forked, n_keep, &shares, now)
+    for i in range(slots.n):
+        slot = &slots.items[i]
+        if slot == forked or not _can_take(slot):
+            continue
+        n = common_prefix(slot.tokens, forked.tokens, min(slot.n_tokens, n_keep))
+        if n < n_keep < n + n_gain:
+            continue
+        loss = _loss(slots, slot, n, &shares, now)
+        if loss < loss_least:
+            cheapest = slot
+            loss_least = loss
+    return cheapest
+
+
 cdef Slot *slots_least_valuable(Slots *slots, const Slot *spared) noexcept nogil:
     """Return the idle slot whose prefix is worth least for each cell; NULL if none but `spared` has one."""
     cdef Slot *least = NULL
@@ -127,7 +155,7 @@ cdef Slot *slots_least_valuable(Slots *slots, const Slot *spared) noexcept nogil
         slot = &slots.items[i]
         if slot == spared or slot.state != SLOT_IDLE or slot.n_tokens == 0:
             continue
-        loss = _loss(slots, slot, &shares, now) / max(slot.n_tokens, <int32_t>VALUED_TOKENS_MIN)
+        loss = _loss(slots, slot, 0, &shares, now) / max(slot.n_tokens, <int32_t>VALUED_TOKENS_MIN)
         if least == NULL or loss < loss_least:
             least = slot
             loss_least = loss

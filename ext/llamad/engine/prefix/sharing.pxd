@@ -9,6 +9,7 @@ from llamad.engine.state.engine_state cimport State
 cdef int prefix_is_awaited(const Slots *slots, const Task *task) noexcept nogil
 cdef int prefix_should_wait(State *state, Task *task) noexcept nogil
 cdef void prefix_prepare(State *state, Slot *slot, const Task *task) noexcept nogil
+cdef Slot *prefix_fork(Slots *slots, Slot *slot, const Task *task) noexcept nogil
 cdef int prefix_time_is_up(const State *state) noexcept nogil
 cdef int32_t prefix_evict_idle(State *state, const Slot *spared) noexcept nogil
 cdef int prefix_make_room(State *state, const Slot *slot, int32_t n_tokens) noexcept nogil

@@ -5,7 +5,7 @@ from libc.stdint cimport int32_t, uint64_t
 from llamad.engine.prefix.checkpointing cimport checkpointing_plan
 from llamad.engine.costs.scheduler cimport (
     CACHE_TOKENS_MIN, GPU_SAVE_TOKENS_MIN, RESTORE_PART, SAVE_GAIN, SAVE_PART, SAVE_TOKENS_MIN, STATES_US_MAX,
-    WAIT_TOKENS_MIN,
+    VALUED_TOKENS_MIN, WAIT_TOKENS_MIN,
 )
 from llamad.engine.state.flush cimport flush_pending
 from llamad.protocol.adapter_span cimport span_common
@@ -13,7 +13,7 @@ from llamad.engine.kv.cache_entries cimport entries_get
 from llamad.engine.kv.cache_lookup cimport cache_common, cache_find, cache_holds
 from llamad.engine.kv.cells cimport cells_busy, cells_fit
 from llamad.engine.kv.chunk_reuse cimport reuse_chunks, reuse_reaches
-from llamad.engine.kv.eviction cimport slots_least_valuable
+from llamad.engine.kv.eviction cimport slots_cheaper, slots_least_valuable
 from llamad.engine.kv.host_cache cimport cache_restore, cache_save, cache_unsaved
 from llamad.engine.kv.shared_cells cimport shared_with_any
 from llamad.engine.kv.slots cimport (
@@ -101,6 +101,25 @@ cdef Slot *_source(Slots *slots, const Slot *slot, const Task *task, int32_t n_o
             n_copied[0] = n
             best = other
     return best
+
+
+cdef Slot *prefix_fork(Slots *slots, Slot *slot, const Task *task) noexcept nogil:
+    """Return the idle slot in which a task runs that was to run in this one. It is another one if this one would lose much
+    of a conversation with the same beginning, which the other takes over: so both conversations go on. Changes nothing.
+
+    A slot that the client names, or that served the same session, gives up what it has."""
+    cdef int32_t n, n_gain
+    cdef Slot *other
+    if task.command.options.id_slot >= 0 or (task.command.session != 0 and task.command.session == slot.session):
+        return slot
+    n = slot_common(slot, task)
+    n_gain = prefix_copy_gain(slots, slot, task)
+    if n < n_gain or slot.n_tokens - n < VALUED_TOKENS_MIN or prefix_copy_reaches(slots, slot, task, n) < n:
+        return slot
+    if reuse_reaches(slots, slot, task) > n:
+        return slot
+    other = slots_cheaper(slots, slot, n, n_gain)
+    return slot if other == NULL else other
 
 
 cdef int32_t prefix_shared_running(Slots *slots, const Task *task) noexcept nogil:
