@@ -28,8 +28,6 @@ from llamad.launch.server import Daemon, LaunchError, Server, running
 
 KEY_VARIABLE = "LLAMA_API_KEY"
 NOT_FOUND = 127  # as a shell says it
-# A key must not go through a proxy, and a proxy does not know this machine's own addresses.
-_PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 _SIGNALS = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
 # The settings with which a user has chosen how to draft.
 _DRAFTS = frozenset({"spec", "spec_types", "spec_fixed", "model_draft", "hf_repo_draft"})
@@ -78,7 +76,7 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
         wish = read(arguments)
         parsed = Sources(wish.flags, environ).read()
         _check(wish, parsed)
-        return show(wish, parsed) if wish.prints else launch(wish, parsed, environ)
+        return show(wish, parsed, environ) if wish.prints else launch(wish, parsed, environ)
     except FlagError as error:
         return _refused(str(error), 2)
     except (LaunchError, ValueError, OSError) as error:
@@ -180,19 +178,20 @@ def _start_flags(wish: Wish, parsed: Parsed) -> list[str]:
 # --- showing and launching ---------------------------------------------------------------------------------------
 
 
-def show(wish: Wish, parsed: Parsed) -> int:
+def show(wish: Wish, parsed: Parsed, environ: Mapping[str, str]) -> int:
     """Print what would be set, as lines of a shell. It needs neither server nor program."""
     url, names = _url(wish, parsed), _names(wish, parsed)
     n_ctx = parsed.settings.model.n_ctx if "n_ctx" in parsed.given else 0
     n_reported = parsed.settings.model.report_context or (0 if wish.url else wish.program.report_context)
     model = os.path.basename(names[0]) if names else "MODEL"
-    setup = wish.program.setup(Served(url, model, n_ctx, n_reported))
+    served = Served(url, model, n_ctx, n_reported, _no_proxy(wish, url, environ))
+    setup = wish.program.setup(served)
     if not wish.url:
         command = shlex.join(["llamad", *_start_flags(wish, parsed)])
         print(f"# Unless a llamad runs at {url}: {command}")
     for name in setup.unset:
         print(f"unset {name}")
-    for name, value in setup.environ.items():
+    for name, value in (setup.environ | served.proxy_variables).items():
         print(f"export {name}={shlex.quote(value)}")
     for name in setup.keys:
         print(f'export {name}="${{{KEY_VARIABLE}:-{NO_KEY}}}"')
@@ -252,13 +251,12 @@ def _stop(number: int, _: object) -> None:
 
 
 def _run(path: str, wish: Wish, served: Served, key: str, environ: Mapping[str, str]) -> int:
+    served = msgspec.structs.replace(served, no_proxy=_no_proxy(wish, served.url, environ))
     setup = wish.program.setup(served)
     n_ctx = f", {served.n_ctx} tokens of context" if served.n_ctx else ""
     print(f"llamad: {wish.program.name} uses {served.model} at {served.url}{n_ctx}", file=sys.stderr)
     with tempfile.TemporaryDirectory(prefix="llamad-launch-") as folder:
-        variables = _variables(setup, key or NO_KEY, folder, environ)
-        if not wish.url:
-            _avoid_proxies(variables, served.url)
+        variables = _variables(setup, key or NO_KEY, folder, environ) | served.proxy_variables
         return _wait([path, *setup.arguments, *wish.arguments], variables)
 
 
@@ -273,13 +271,14 @@ def _variables(setup: Setup, key: str, folder: str, environ: Mapping[str, str]) 
     return variables
 
 
-def _avoid_proxies(variables: dict[str, str], url: str) -> None:
-    """Let the program reach this machine itself, if it has a proxy for others."""
-    if not any(variables.get(name) or variables.get(name.upper()) for name in _PROXIES):
-        return
-    for name in ("no_proxy", "NO_PROXY"):
-        known = variables.get(name) or variables.get(name.swapcase(), "")
-        variables[name] = ",".join(part for part in (known, urllib.parse.urlsplit(url).hostname) if part)
+def _no_proxy(wish: Wish, url: str, environ: Mapping[str, str]) -> str:
+    """Return the hosts that the program must reach without a proxy, or an empty text if the user has named the server.
+    A proxy must not get the key, and does not know this machine's own addresses. It may be set in the program's own
+    configuration, too, so this does not ask whether there is one."""
+    if wish.url:
+        return ""
+    known = environ.get("no_proxy") or environ.get("NO_PROXY", "")
+    return ",".join(part for part in (known, urllib.parse.urlsplit(url).hostname) if part)
 
 
 def _wait(command: Sequence[str], environ: Mapping[str, str]) -> int:

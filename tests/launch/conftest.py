@@ -27,16 +27,21 @@ def server(scripted_model: str) -> Iterator[Live]:
 
 @pytest.fixture
 def stand_ins(tmp_path: Path) -> Path:
-    """A folder of programs with the names of the real ones. Each writes its arguments and variables to a file, and ends
-    with the status 7."""
+    """A folder of programs with the names of the real ones. Each writes its arguments, its variables and the command
+    lines of all processes to a file, and ends with the status 7."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for name in ("claude", "codex", "opencode", "qwen", "aider"):
         program = folder / name
         program.write_text(
             f"#!{sys.executable}\n"
-            "import json, os, sys\n"
-            "seen = {'arguments': sys.argv[1:], 'environ': dict(os.environ), 'files': {}}\n"
+            "import glob, json, os, sys\n"
+            "seen = {'arguments': sys.argv[1:], 'environ': dict(os.environ), 'files': {}, 'processes': []}\n"
+            "for path in glob.glob('/proc/[0-9]*/cmdline'):\n"
+            "    try:\n"
+            "        seen['processes'].append(open(path, errors='replace').read())\n"
+            "    except OSError:\n"
+            "        pass\n"
             "for key, value in os.environ.items():\n"
             "    if key.endswith('_FILE') and os.path.isfile(value):\n"
             "        seen['files'][key] = open(value).read()\n"

@@ -45,6 +45,8 @@ def test_a_program_uses_the_daemon_that_runs(
     what = seen(tmp_path)
     assert what["arguments"][-2:] == ["--resume", "x y"]
     assert KEY not in " ".join(what["arguments"])
+    assert any(f"--port\0{port}" in line for line in what["processes"])
+    assert not any(KEY in line for line in what["processes"])
     texts = [*what["environ"].values(), *what["arguments"]]
     assert any(f"http://127.0.0.1:{port}" in text for text in texts)
     assert any("65536" in text for text in [*texts, *what["files"].values()]) or program == "qwen"
@@ -79,7 +81,16 @@ def test_what_is_shown_is_what_is_set(
         assert printed["environ"][name] == launched["environ"][name]
 
 
-def test_showing_needs_neither_program_nor_model(launch: Launch) -> None:
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_showing_needs_nothing(program: str, launch: Launch) -> None:
+    """Neither daemon, model nor program."""
+    done = launch(program, "--port", str(free_port()), "--print", path="/usr/bin:/bin", LLAMA_API_KEY=KEY)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert KEY not in done.stdout
+    assert done.stdout.splitlines()[-1].startswith(program)
+
+
+def test_showing_names_the_model_that_is_to_be_served(launch: Launch) -> None:
     done = launch("claude", "-m", "/nowhere/some.gguf", "--print", path="/usr/bin:/bin")
     assert done.returncode == 0
     assert "llamad -m /nowhere/some.gguf --spec auto" in done.stdout
@@ -95,7 +106,10 @@ def test_a_daemon_is_started_and_ends_with_the_program(
     assert done.returncode == 7, done.stderr
     assert "--spec auto --report-context 200000" in done.stderr
     assert "65536 tokens of context" in done.stderr
-    environ = seen(tmp_path)["environ"]
+    what = seen(tmp_path)
+    assert any(f"--port\0{port}\0--spec\0auto" in line for line in what["processes"])
+    assert not any(KEY in line for line in what["processes"])
+    environ = what["environ"]
     assert environ["CLAUDE_CODE_MAX_CONTEXT_TOKENS"] == environ["CLAUDE_CODE_AUTO_COMPACT_WINDOW"] == "200000"
     assert environ["CLAUDE_CODE_MAX_OUTPUT_TOKENS"] == "16384"
     assert listener.find(port) == []
@@ -250,14 +264,50 @@ def test_addresses_of_the_kernel(words: str, address: str) -> None:
     assert listener._text_of(words) == address
 
 
+def test_other_services_of_claude_code_are_turned_off(server: Live, launch: Launch, tmp_path: Path) -> None:
+    """Whether they are set in the environment, or in its own settings, over which --settings wins."""
+    others = {"CLAUDE_CODE_USE_VERTEX": "1", "CLAUDE_CODE_USE_BEDROCK": "1", "ANTHROPIC_API_KEY": "x"}
+    port = str(server.client.port)
+    assert launch("claude", "--port", port, LLAMA_API_KEY=KEY, **others).returncode == 7
+    what = seen(tmp_path)
+    settings = json.loads(what["arguments"][what["arguments"].index("--settings") + 1])["env"]
+    for name in others:
+        assert name not in what["environ"]
+        assert settings[name] == ""
+
+
+def test_every_role_of_a_program_has_the_model(server: Live, launch: Launch, tmp_path: Path) -> None:
+    """Else one that the user has chosen for a role would win, and it may be another service's."""
+    port = str(server.client.port)
+    assert launch("opencode", "--port", port, LLAMA_API_KEY=KEY).returncode == 7
+    config = json.loads(seen(tmp_path)["environ"]["OPENCODE_CONFIG_CONTENT"])
+    assert config["enabled_providers"] == ["llamad"]
+    assert {agent["model"] for agent in config["agent"].values()} == {"llamad/echo"}
+    assert launch("aider", "--port", port, LLAMA_API_KEY=KEY).returncode == 7
+    arguments = seen(tmp_path)["arguments"]
+    for role in ("--model", "--weak-model", "--editor-model"):
+        assert arguments[arguments.index(role) + 1] == "openai/echo"
+    assert launch("qwen", "--port", port, LLAMA_API_KEY=KEY).returncode == 7
+    arguments = seen(tmp_path)["arguments"]
+    assert arguments[arguments.index("--model") + 1] == "echo"
+    assert arguments[arguments.index("--openai-base-url") + 1] == f"http://127.0.0.1:{port}/v1"
+
+
 def test_a_proxy_is_not_used_for_this_machine(server: Live, launch: Launch, tmp_path: Path) -> None:
     port = str(server.client.port)
     known = {"HTTP_PROXY": "http://192.0.2.1:3128", "NO_PROXY": "intranet", "LLAMA_API_KEY": KEY}
     assert launch("claude", "--port", port, **known).returncode == 7
     environ = seen(tmp_path)["environ"]
     assert environ["NO_PROXY"] == environ["no_proxy"] == "intranet,127.0.0.1"
+    # The program's own configuration may name a proxy; Claude Code's wins over variables, but not over --settings.
     assert launch("claude", "--port", port, LLAMA_API_KEY=KEY).returncode == 7
-    assert "NO_PROXY" not in seen(tmp_path)["environ"]
+    what = seen(tmp_path)
+    settings = json.loads(what["arguments"][what["arguments"].index("--settings") + 1])["env"]
+    for given in (what["environ"], settings):
+        assert given["NO_PROXY"] == given["no_proxy"] == "127.0.0.1"
+    shown = launch("codex", "--port", port, "--print", NO_PROXY="intranet").stdout
+    assert "export NO_PROXY=intranet,127.0.0.1\n" in shown
+    assert "NO_PROXY" not in launch("codex", "--url", "http://192.0.2.1", "--print").stdout
 
 
 # --- signals -----------------------------------------------------------------------------------------------------

@@ -28,7 +28,8 @@ def _setup(served: Served) -> Setup:
             "mode": "chat",
         }
         files["AIDER_MODEL_METADATA_FILE"] = json.dumps({name: about})
-    arguments = ("--openai-api-base", f"{served.url}/v1", "--model", name, "--weak-model", name)
+    models = ("--model", name, "--weak-model", name, "--editor-model", name)
+    arguments = ("--openai-api-base", f"{served.url}/v1", *models)
     return Setup(environ, keys=("AIDER_OPENAI_API_KEY",), arguments=arguments, files=files)
 
 

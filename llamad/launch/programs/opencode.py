@@ -1,4 +1,5 @@
-"""opencode, which gets a configuration in a variable; it is merged with the user's own."""
+"""opencode, which gets a configuration in a variable; it is merged with the user's own, and wins. The user may have
+chosen another model for an agent, so each of opencode's own agents gets the model, and no other provider is enabled."""
 
 from __future__ import annotations
 
@@ -8,6 +9,8 @@ from typing import Any
 from llamad.launch.programs.program import PATIENCE_SECONDS, Program, Served, Setup
 
 KEY = "LLAMAD_API_KEY"
+PROVIDER = "llamad"
+AGENTS = ("build", "plan", "general", "explore", "title", "summary", "compaction")
 
 
 def _setup(served: Served) -> Setup:
@@ -16,7 +19,7 @@ def _setup(served: Served) -> Setup:
         model["limit"] = {"context": served.n_ctx, "output": served.n_answer_max}
     provider = {
         "npm": "@ai-sdk/openai-compatible",
-        "name": "llamad",
+        "name": PROVIDER,
         "options": {
             "baseURL": f"{served.url}/v1",
             "apiKey": f"{{env:{KEY}}}",
@@ -24,8 +27,16 @@ def _setup(served: Served) -> Setup:
         },
         "models": {served.model: model},
     }
-    name = f"llamad/{served.model}"
-    config = {"provider": {"llamad": provider}, "model": name, "small_model": name, "autoupdate": False}
+    name = f"{PROVIDER}/{served.model}"
+    config = {
+        "provider": {PROVIDER: provider},
+        "enabled_providers": [PROVIDER],
+        "disabled_providers": [],
+        "model": name,
+        "small_model": name,
+        "agent": {agent: {"model": name} for agent in AGENTS},
+        "autoupdate": False,
+    }
     return Setup({"OPENCODE_CONFIG_CONTENT": json.dumps(config)}, keys=(KEY,))
 
 

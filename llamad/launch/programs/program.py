@@ -17,12 +17,19 @@ ANSWER_MAX = 32000
 
 class Served(msgspec.Struct, frozen=True):
     """The model that a program is to use. `n_ctx` is the context of one conversation in tokens, or 0 if unknown;
-    `n_reported` is the one in whose scale Anthropic's dialect counts (--report-context), or 0 if it is the same."""
+    `n_reported` is the one in whose scale Anthropic's dialect counts (--report-context), or 0 if it is the same.
+    `no_proxy` are the hosts that are reached without a proxy, or empty if the user's proxies may be used."""
 
     url: str
     model: str
     n_ctx: int
     n_reported: int = 0
+    no_proxy: str = ""
+
+    @property
+    def proxy_variables(self) -> dict[str, str]:
+        """Return the variables that keep requests to this server off a proxy."""
+        return dict.fromkeys(("NO_PROXY", "no_proxy"), self.no_proxy) if self.no_proxy else {}
 
     @property
     def n_answer_max(self) -> int:
