@@ -203,13 +203,16 @@ def test_errors_of_the_client(server: Faked, official: Any) -> None:
         assert caught.value.status_code == 501
 
 
-def test_keys() -> None:
+def test_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     with Faked(Fake(script=b"Yes."), "--api-key", "secret") as server:
         with pytest.raises(ollama.ResponseError, match="Invalid API Key") as caught:
             client_of(server).chat("m", HI)
         assert caught.value.status_code == 401
         known = client_of(server, headers={"Authorization": "Bearer secret"})
         assert known.chat("m", HI).message.content == "Yes."
+        with monkeypatch.context() as patched:
+            patched.setenv("OLLAMA_API_KEY", "secret")
+            assert client_of(server).chat("m", HI).message.content == "Yes."
         assert [server.client.get(path).status for path in ("/api/tags", "/api/version", "/api/ps")] == [
             200,
             200,
@@ -224,6 +227,41 @@ def test_origins(server: Faked) -> None:
     )
     assert reply.status == 403
     assert "error" in reply.json
+
+
+@pytest.mark.parametrize(
+    ("more", "headers", "status", "message"),
+    [
+        ({}, {"Host": "evil.example"}, 421, "does not serve the host"),
+        ({"messages": [{"role": "user", "content": "x" * 20_000}]}, {}, 413, "--body-max-bytes"),
+        ({"options": {"num_predict": 9}}, {}, 400, '"options.num_predict" may be at most 8'),
+        ({"options": {"stop": ["a"] * 65}}, {}, 400, '"options.stop" may have at most 64'),
+    ],
+)
+def test_limits_and_hosts(more: dict[str, Any], headers: dict[str, str], status: int, message: str) -> None:
+    """They are those of the other dialects, and their refusals have the form of this one."""
+    flags = ("--n-predict-max", "8", "--body-max-bytes", "16384")
+    with Faked(Fake(script=b"One two three."), *flags) as server:
+        body = {"model": "m", "messages": HI, "stream": False}
+        reply = server.client.post(PATH, body | more, headers=headers)
+        assert reply.status == status
+        assert reply.json.keys() == {"error"}
+        assert message in reply.json["error"]
+        endless = server.client.post(PATH, body | {"options": {"num_predict": -1}}).json
+        assert (endless["done_reason"], endless["eval_count"]) == ("length", 8)
+
+
+def test_a_field_that_is_null_is_left_out(server: Faked) -> None:
+    """Clients in typed languages send all of their fields."""
+    names = ("stream", "options", "format", "keep_alive", "tools", "think", "truncate", "shift", "logprobs")
+    message = {"role": "user", "content": "Hi", "images": None, "tool_calls": None, "thinking": None}
+    reply = server.client.post(PATH, {"model": "m", "messages": [message], **dict.fromkeys(names)})
+    assert reply.headers["content-type"] == "application/x-ndjson"
+    *lines, last = map(json.loads, reply.body.decode().splitlines())
+    assert "".join(one["message"]["content"] for one in lines) == "One two three."
+    assert last["done_reason"] == "stop"
+    options = dict.fromkeys(("seed", "stop", "num_predict", "temperature", "num_ctx"))
+    assert ignored(server, options=options) == ""
 
 
 def test_an_engine_that_fails_is_an_error_in_the_stream() -> None:
