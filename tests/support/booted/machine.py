@@ -29,17 +29,17 @@ def why_not() -> str:
     return ""
 
 
-def tree() -> Path:
-    """The root file system, which takes a minute to make and needs a mirror of Debian."""
+def tree(packages: str = PACKAGES, suffix: str = "") -> Path:
+    """A root file system with these packages, which takes a minute to make and needs a mirror of Debian."""
     suite = SUITES[sys.version_info[:2]]
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "llamad"
-    folder = Path(os.environ.get("LLAMAD_CACHE", cache)) / "boot" / suite
+    folder = Path(os.environ.get("LLAMAD_CACHE", cache)) / "boot" / (suite + suffix)
     if not folder.is_dir():
-        partial = folder.with_name(f"{suite}.part")
+        partial = folder.with_name(f"{folder.name}.part")
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
         subprocess.run(
-            ["debootstrap", "--variant=minbase", f"--include={PACKAGES}", suite, str(partial)],
+            ["debootstrap", "--variant=minbase", f"--include={packages}", suite, str(partial)],
             stdout=subprocess.DEVNULL,
             check=True,
         )

@@ -1,0 +1,108 @@
+"""Every command of docs/start.md in an empty Debian, and how long each takes. `make soak` runs it.
+
+LLAMAD_TEST_WHEEL names a wheel of `make wheel`; else that is made first. Settings of a package index and the caches are
+taken from the environment; LLAMAD_TEST_FOLDERS has the folders and files that they name, separated by colons.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.booted import empty_root
+from support.booted.empty_root import Shell
+from support.imports import ROOT
+from support.live_daemon import model_path
+
+pytestmark = [
+    pytest.mark.soak,
+    pytest.mark.skipif(bool(empty_root.why_not()), reason=empty_root.why_not()),
+]
+
+PAGE = (ROOT / "docs" / "start.md").read_text()
+SERVERS = ("make run", "llamad")  # commands that go on until they are ended
+
+
+def commands(title: str) -> list[str]:
+    """Return the commands of a section, in order."""
+    (section,) = re.findall(rf"(?ms)^## {title}$\n(.*?)(?=^## |\Z)", PAGE)
+    blocks = re.findall(r"(?ms)^```sh\n(.*?)^```", section)
+    lines = "".join(blocks).replace("\\\n", " ")
+    # A quoted text may have several lines.
+    return [one.strip() for one in re.findall(r"(?:'[^']*'|[^'\n])+", lines) if one.strip()]
+
+
+def is_server(command: str) -> bool:
+    return command.startswith(SERVERS)
+
+
+def replay(shell: Shell, title: str, place: dict[str, str]) -> dict[str, str]:
+    """Run each command of a section, print how long it took, and return what each printed."""
+    printed = {}
+    for command in commands(title):
+        if is_server(command) and any(map(is_server, printed)):
+            shell.stop()
+        for word, instead in place.items():
+            command = command.replace(word, instead)
+        begin = time.monotonic()
+        if is_server(command):
+            shell.serve(command)
+            printed[command] = shell.log()
+        else:
+            printed[command] = shell.run(command)
+        print(f"{time.monotonic() - begin:8.1f} s  {command.splitlines()[0]}", flush=True)
+    shell.stop()
+    return printed
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheel."""
+    folder = tmp_path_factory.mktemp("wheel")
+    named = os.environ.get("LLAMAD_TEST_WHEEL")
+    if named is None:
+        before = set((ROOT / "dist").glob("*.whl"))
+        subprocess.run(["make", "wheel"], cwd=ROOT, check=True)
+        named = str(max({*(ROOT / "dist").glob("*.whl"), *before}, key=os.path.getmtime))
+    shutil.copy(named, folder)
+    return folder
+
+
+@pytest.fixture
+def shown(capsys: pytest.CaptureFixture[str]) -> Iterator[None]:
+    with capsys.disabled():
+        print()
+        yield
+
+
+def answer(printed: dict[str, str]) -> str:
+    """Return the text that the model answered to curl."""
+    (output,) = [text for command, text in printed.items() if command.startswith("curl")]
+    reply = json.loads(output[output.index("{") :])
+    return str(reply["choices"][0]["message"]["content"])
+
+
+def test_with_a_wheel(tmp_path: Path, wheel: Path, shown: None) -> None:
+    folders = {"/root/wheel": wheel, "/path/to/model.gguf": Path(model_path())}
+    with Shell(tmp_path, folders) as shell:
+        shell.run("cd /root/wheel")
+        printed = replay(shell, "With a wheel", {})
+
+        assert answer(printed)
+        assert "llamad pull" in printed["llamad"]  # a hint what to do without a model
+        missing = shell.run("command -v c++ cc make || echo none")
+        assert missing.strip() == "none"
+
+
+def test_from_a_clone(tmp_path: Path, shown: None) -> None:
+    with Shell(tmp_path, {"/mnt/checkout": ROOT, "/path/to/model.gguf": Path(model_path())}) as shell:
+        printed = replay(shell, "From a clone", {"ADDRESS": "file:///mnt/checkout"})
+
+        assert answer(printed)
