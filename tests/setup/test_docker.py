@@ -80,6 +80,7 @@ def test_nothing_is_made_for_the_machine_that_builds(variant):
     env = variables(stages(variant)["build"])
     assert env["LLAMAD_NATIVE"] == "0"
     assert "-DGGML_NATIVE=OFF" in env["LLAMAD_CMAKE_ARGS"]
+    assert ("-DGGML_CPU_ALL_VARIANTS=ON" in env["LLAMAD_CMAKE_ARGS"]) is (variant == "cpu")
     assert ("-DGGML_CUDA=ON" in env["LLAMAD_CMAKE_ARGS"]) is (variant == "cuda")
 
 
@@ -127,7 +128,9 @@ def test_it_runs_as_nobody_in_particular(variant):
     assert "--uid 10001" in str(stage)
     assert json.loads(last(stage, "ENTRYPOINT")) == ["llamad"]
     env = variables(stage)
-    ours = {name: value for name, value in env.items() if name.startswith("LLAMA")}
+    assert env["LLAMA_CACHE"] == "/cache"
+    assert "--owner=llamad --group=llamad /cache" in str(stage)
+    ours = {name: value for name, value in env.items() if name.startswith("LLAMA_ARG")}
     assert set(ours) <= VARIABLES
     settings = parse(["-m", "models/7B/ggml-model.gguf"], ours).settings
     assert (settings.daemon.hosts, settings.daemon.port) == (("0.0.0.0",), int(last(stage, "EXPOSE")))
