@@ -46,6 +46,7 @@ def router(request: pytest.FixtureRequest, files: Files, start_peer: Callable[..
 
 
 def test_a_busy_model_survives_and_three_waiters_are_one_eviction(router: Router) -> None:
+    unload_all(router.client)
     with Events(router.client) as events:
         stream = Stream(router.client, chat("slow", N_LONG))
         waiters = [Background(lambda: router.client.post(CHAT, chat("b"))) for _ in range(3)]
@@ -90,15 +91,16 @@ def closed(request: pytest.FixtureRequest, files: Files, start_peer: Callable[..
 
 
 def test_without_autoload_a_model_is_loaded_only_on_request(closed: Router) -> None:
+    """No other test loads this model: what llamad knows from an earlier load it tells without the engine."""
     unload_all(closed.client)
     assert closed.client.get("/props").json["models_autoload"] is False
-    for path, body in ((CHAT, chat("b")), ("/tokenize", {"model": "b", "content": "x"})):
+    for path, body in ((CHAT, chat("slow")), ("/tokenize", {"model": "slow", "content": "x"})):
         answer = closed.client.post(path, body)
         assert (answer.status, answer.error["type"]) == (400, "invalid_request_error")
         assert answer.error["message"].startswith("model is not loaded")
-    assert props(closed.client, "b").status == 400
-    load(closed.client, "b")
-    assert closed.client.post(CHAT, chat("b")).status == 200
+    assert props(closed.client, "slow").status == 400
+    load(closed.client, "slow")
+    assert closed.client.post(CHAT, chat("slow")).status == 200
 
 
 def test_a_request_can_ask_for_autoload_or_against_it(closed: Router) -> None:
