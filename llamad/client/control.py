@@ -94,6 +94,9 @@ class Control(asyncio.Protocol):
                 self._on_message(message)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = (
+            None  # the engine has died; uvloop raises an error for writing to a closed transport
+        )
         self._on_lost()
 
     # Called by the client.
