@@ -18,7 +18,7 @@ from pathlib import Path
 
 from bench import programs
 from bench.client import Client, clock
-from bench.programs import LLAMA_SERVER, LLAMAD, Options, Program, Programs
+from bench.programs import Options, Program, Programs
 from bench.sessions import command as sessions
 
 
@@ -44,6 +44,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add("--threads", type=int, help="-t (the program's own choice)")
     add("--ids", type=int, default=32000, help="prompts have token ids below this (32000)")
     add("--args", type=shlex.split, default=["-ngl", "99"], help="flags for all programs (-ngl 99)")
+    programs.add_choice(parser)
     add("--seed", type=int, default=1)
     sessions.add_flags(parser)
 
@@ -107,7 +108,7 @@ def main(flags: argparse.Namespace) -> int:
     print("| program | prompt tokens | computed again | share | a turn, ms | seconds |")
     print("| --- | --: | --: | --: | --: | --: |", flush=True)
     with tempfile.TemporaryDirectory(prefix="llamad-agents-") as folder:
-        for name in (LLAMAD, LLAMA_SERVER):
+        for name in programs.chosen(flags):
             if tools.path(name):
                 program = tools.start(name, options, Path(folder))
                 try:

@@ -25,7 +25,7 @@ from typing import Any
 from bench import programs
 from bench.client import HEALTH_SECONDS, Client, clock
 from bench.errors import BenchError
-from bench.programs import LLAMA_SERVER, LLAMAD, Options, Program, Programs
+from bench.programs import LLAMAD, Options, Program, Programs
 
 QUESTION_TOKENS = 16
 PROMPT_TOKENS = 32  # of a stream
@@ -45,6 +45,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add("--threads", type=int, help="-t (the program's own choice)")
     add("--ids", type=int, default=32000, help="prompts have token ids below this (32000)")
     add("--args", type=shlex.split, default=["-ngl", "99"], help="flags for all programs (-ngl 99)")
+    programs.add_choice(parser)
     add("--seed", type=int, default=1)
 
 
@@ -195,7 +196,7 @@ def main(flags: argparse.Namespace) -> int:
     print("| --- " + "| --: " * 6 + "|", flush=True)
     n_turns = 0
     with tempfile.TemporaryDirectory(prefix="llamad-gaps-") as folder:
-        for name in (LLAMAD, LLAMA_SERVER):
+        for name in programs.chosen(flags):
             if tools.path(name):
                 program = tools.start(name, options, Path(folder))
                 try:

@@ -45,6 +45,20 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_choice(parser: argparse.ArgumentParser) -> None:
+    """Add the flag of commands that can leave out a server."""
+    parser.add_argument("--programs", help=f"a list of {LLAMAD}, {LLAMA_SERVER} (both, if it is installed)")
+
+
+def chosen(flags: argparse.Namespace) -> list[str]:
+    """Return the names of the servers to start."""
+    names: list[str] = flags.programs.split(",") if flags.programs else [LLAMAD, LLAMA_SERVER]
+    for name in names:
+        if name not in (LLAMAD, LLAMA_SERVER):
+            raise BenchError(f"--programs: there is no {name}; it takes {LLAMAD}, {LLAMA_SERVER}")
+    return names
+
+
 def check_model(flags: argparse.Namespace) -> None:
     if not flags.model:
         raise BenchError("no model: pass --model FILE.gguf, or use `make bench`, which fetches one")

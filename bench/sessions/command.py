@@ -12,8 +12,9 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from bench import programs
 from bench.errors import BenchError
-from bench.programs import LLAMA_SERVER, LLAMAD, Options, Program, Programs
+from bench.programs import LLAMAD, Options, Program, Programs
 from bench.sessions import recording
 from bench.sessions.replay import Replayed, Turn, new_tokens
 from bench.sessions.scripted_model import Recorded
@@ -87,7 +88,7 @@ def _line(client: str, n_slots: int, name: str, new: Sequence[int], turns: Seque
 
 def main(flags: argparse.Namespace) -> int:
     tools = Programs(flags.server)
-    names = [one for one in (LLAMAD, LLAMA_SERVER) if tools.path(one)]
+    names = [one for one in programs.chosen(flags) if tools.path(one)]
     print(f"{HEAD}\n{RULE}", flush=True)
     with tempfile.TemporaryDirectory(prefix="llamad-sessions-") as root:
         folder = Path(root)
