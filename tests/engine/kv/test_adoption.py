@@ -58,6 +58,30 @@ def test_a_turn_is_saved_while_the_engine_is_idle():
         assert front.n_bytes <= n_bytes + 8192  # it has grown in its place
 
 
+@pytest.mark.parametrize("kind", ["cut", "whole"])
+def test_a_turn_is_saved_while_its_neighbour_writes(kind):
+    front = CacheMemory()
+    with Engine(front, Fake(decode_us=8000, can_cut=kind == "cut"), can_share=kind == "cut") as one:
+        neighbour = one.submit(B[:20], n_predict=480)
+        one.wait_first(neighbour)
+        one.ask(A)
+        until(lambda: front.entries() != [])
+        assert one.end(neighbour) is None
+        one.port.abort(neighbour)
+
+
+def test_a_turn_that_takes_too_long_to_save_waits_until_its_neighbour_has_ended():
+    front = CacheMemory()
+    with Engine(front, Fake(decode_us=8000, state_us=200_000)) as one:
+        one.ask(A)
+        until(lambda: len(front.entries()) == 1)  # so its time is known
+        neighbour = one.submit(B[:20], n_predict=300)
+        one.ask(C)
+        one.wait(neighbour)
+        assert one.stats()["cache_saves"] == 1
+        until(lambda: len(front.entries()) == 3)
+
+
 def test_a_memory_that_cannot_be_cut_has_its_checkpoints():
     front = CacheMemory()
     with Engine(front, Fake(can_cut=False), **WHOLE) as one:

@@ -16,8 +16,8 @@
 # back many times as fast. Flash attention on a CPU skips cells of other sequences, so nothing is parked there. New pages
 # are slow to write to, so another thread allocates them before a state is saved while the engine is idle.
 #
-# While other slots run, the prefixes of idle ones are saved part by part, where a state can be saved in parts (chains.pyx),
-# so that a finished turn is safe although its neighbours go on.
+# While other slots run, prefixes of idle ones are saved, too, so that a finished turn is safe although its neighbours go
+# on: part by part, where a state can be saved in parts (chains.pyx), or as a whole if that takes no longer than a gap.
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from llamad.base.system cimport load_int, now_us
@@ -33,10 +33,13 @@ from llamad.engine.kv.chains cimport chain_can_hold
 from llamad.engine.kv.host_cache cimport (
     cache_copy, cache_is_slow, cache_lock, cache_prepare_save, cache_restore, cache_save, cache_save_next, cache_unsaved,
 )
-from llamad.engine.kv.slots cimport SLOT_IDLE, Slot, slot_clear, slot_is_pending
+from llamad.engine.kv.slots cimport SLOT_IDLE, Slot, Slots, slot_clear, slot_is_pending
 from llamad.engine.prefix.sharing cimport prefix_make_room
 from llamad.engine.state.engine_state cimport State
 from llamad.protocol.cache_memory cimport memory_sign
+
+cdef enum:
+    BYTES_PER_US = 1000      # assumed of saving before anything was saved
 
 
 cdef int _saves(const State *state) noexcept nogil:
@@ -158,17 +161,31 @@ cdef int parking_save_next(State *state, int64_t now) noexcept nogil:
 
 # --- while other slots run --------------------------------------------------------------------------------------
 
+cdef double _longest_us(const State *state) noexcept nogil:
+    """Return how long a save may take while other slots run."""
+    return max(<double>STATES_US_MAX, state.plan.decode_step_us)
+
+
+cdef double _save_us(const State *state, const Slot *slot) noexcept nogil:
+    """Return how long saving the slot's state, or its next part, will take."""
+    cdef const Slots *slots = &state.slots
+    cdef int32_t n = slot.n_tokens
+    if chain_can_hold(&state.cache, slots, slot):
+        n = min(<int32_t>SEGMENT_TOKENS, cache_unsaved(&state.cache, slots, slot))
+    elif state.cache.save_token_us == 0:
+        return <double>slots.table.state_size(slots.ctx, slot.id, 0) / BYTES_PER_US
+    return state.cache.save_token_us * n
+
+
 cdef int parking_may_save(State *state, int64_t step_us) noexcept nogil:
-    """Note how long a step took. Return whether a part of an idle prefix may be saved now: only where parts can be saved,
-    because a whole state would take too long."""
-    cdef double credit_max = max(<double>STATES_US_MAX, state.plan.decode_step_us)
-    state.keep_credit_us = min(credit_max, state.keep_credit_us + <double>step_us / KEEP_PART)
-    return (state.cache.has_ranges and _saves(state) and state.queue.first == NULL
+    """Note how long a step took. Return whether an idle prefix may be saved now."""
+    state.keep_credit_us = min(_longest_us(state), state.keep_credit_us + <double>step_us / KEEP_PART)
+    return (_saves(state) and state.queue.first == NULL
             and state.keep_credit_us >= max(<double>KEEP_LOOK_US, state.keep_needed_us))
 
 
 cdef Slot *_longest_idle(const State *state, int64_t now) noexcept nogil:
-    """Return the slot that has been idle for longest, of those whose prefixes are saved while others run, or NULL."""
+    """Return the slot that has been idle for longest, of those whose prefixes can be saved while others run, or NULL."""
     cdef Slot *slot
     cdef Slot *chosen = NULL
     cdef int32_t i
@@ -176,21 +193,20 @@ cdef Slot *_longest_idle(const State *state, int64_t now) noexcept nogil:
         slot = &state.slots.items[i]
         if (slot.state == SLOT_IDLE and now - slot.t_used_us >= KEEP_IDLE_US
                 and (chosen == NULL or slot.t_used_us < chosen.t_used_us)
-                and chain_can_hold(&state.cache, &state.slots, slot) and not slot_is_pending(&state.slots, slot)
-                and _is_unsaved(state, slot)):
+                and not slot_is_pending(&state.slots, slot) and _is_unsaved(state, slot)
+                and _save_us(state, slot) <= _longest_us(state)):
             chosen = slot
     return chosen
 
 
 cdef void parking_save_beside(State *state) noexcept nogil:
-    """Save a part of an idle prefix between two steps of other slots, if parking_may_save(), and if the time is
+    """Save an idle prefix, or a part of it, between two steps of other slots, if parking_may_save(), and if the time is
     enough."""
     cdef int64_t t_start = now_us()
     cdef Slot *slot = _longest_idle(state, t_start)
     state.keep_needed_us = 0
     if slot != NULL:
-        state.keep_needed_us = state.cache.save_token_us * min(
-            <int32_t>SEGMENT_TOKENS, cache_unsaved(&state.cache, &state.slots, slot))
+        state.keep_needed_us = _save_us(state, slot)
         if state.keep_needed_us <= state.keep_credit_us and cache_prepare_save(&state.cache, &state.slots, slot):
             _save(state, slot, 0)
             state.keep_needed_us = 0
