@@ -82,3 +82,15 @@ def test_a_memory_that_cannot_be_copied_is_not_forked(options):
         for task in TASKS[:2]:
             ask(h, task)
         assert h.stats()["n_copied"] == 0
+
+
+def test_one_slot_in_turns_restores_what_each_agent_has():
+    """The ends are a small part of what is copied for them, but computing them takes longer."""
+    with engine(1, False, cache_bytes=1 << 30, fake={"token_us": 1000}) as h:
+        agents = [ask(h, STEM + b"%d: " % i + text(i, 150))[2] for i in range(2)]
+        for turn in range(3):
+            for i in range(2):
+                question = text(7 * turn + i, 30)
+                _, n_computed, agents[i] = ask(h, agents[i] + question)
+                assert n_computed == len(question) + 1, (turn, i)
+        assert h.stats()["cache_hits"] == 6

@@ -96,10 +96,10 @@ cdef enum:
     SAVE_TOKENS_MIN = 16
     # The same for a GPU, which prefills 512 tokens in 7 ms (H200).
     GPU_SAVE_TOKENS_MIN = 512
-    # A state is saved only if prefilling takes this many times as long as saving (H200: prompts waited 40 ms for states
-    # that could be prefilled again in 8 ms).
+    # A state is saved or restored if prefilling takes this many times as long as saving (H200: prompts waited 40 ms for
+    # states that could be prefilled again in 8 ms).
     SAVE_GAIN = 2
-    # A CPU saves a state in any case if 1/SAVE_PART of it would be lost otherwise. A state is restored only if
+    # A CPU saves a state in any case if 1/SAVE_PART of it would be lost otherwise. A state is restored in any case if
     # 1/RESTORE_PART of it is gained. Chosen.
     SAVE_PART = 4
     RESTORE_PART = 8

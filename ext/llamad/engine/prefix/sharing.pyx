@@ -146,18 +146,22 @@ cdef int prefix_time_is_up(const State *state) noexcept nogil:
     return state.cache.turn_us > STATES_US_MAX
 
 
+cdef int _pays(const State *state, int32_t n, int32_t n_copied) noexcept nogil:
+    """Return whether prefilling n tokens takes much longer than copying the state of n_copied tokens, as far as both
+    costs are known."""
+    return state.plan.best_token_us > 0 and state.cache.n_saves > 0 and (
+        n * state.plan.best_token_us >= SAVE_GAIN * n_copied * state.cache.save_token_us)
+
+
 cdef int _is_cheap_to_save(const State *state, const Slot *slot, int32_t n) noexcept nogil:
     """Return whether saving pays: n tokens may be prefilled faster than what the cache lacks of the state is copied,
-    above all by a GPU, which measures the cost of saving once, while nothing decodes. A CPU also saves whatever would
-    lose a large part."""
+    above all by a GPU. The cost of saving is measured once, while nothing decodes. A CPU also saves whatever would lose
+    a large part."""
     cdef int32_t n_copied = cache_unsaved(&state.cache, &state.slots, slot)
-    if state.plan.best_token_us > 0 and state.cache.n_saves > 0 and (
-            n * state.plan.best_token_us >= SAVE_GAIN * n_copied * state.cache.save_token_us):
+    if _pays(state, n, n_copied) or not state.plan.has_device and SAVE_PART * n >= n_copied:
         return 1
-    if state.plan.has_device:
-        return (state.cache.n_saves == 0 and state.plan.best_token_us > 0
-                and state.plan.n_decoding + state.plan.n_stalled == 0)
-    return SAVE_PART * n >= n_copied
+    return (state.cache.n_saves == 0 and state.plan.best_token_us > 0 and n >= CACHE_TOKENS_MIN
+            and state.plan.n_decoding + state.plan.n_stalled == 0)
 
 
 cdef int _is_worth_saving(const State *state, const Slot *slot, int32_t n_keep) noexcept nogil:
@@ -241,10 +245,11 @@ cdef int _restore(State *state, Slot *slot, uint64_t id, int32_t n) noexcept nog
 
 cdef int32_t _entry(const State *state, const Task *task, int32_t n_held, uint64_t *id) noexcept nogil:
     """Return how many tokens of which entry to restore; 0 if none saves enough prefill beyond what slots hold."""
-    cdef int32_t n = cache_find(&state.cache, &state.slots, task, id), n_more = n - n_held
-    if n_more < CACHE_TOKENS_MIN or RESTORE_PART * n_more < entries_get(&state.cache, id[0]).n_tokens:
+    cdef int32_t n = cache_find(&state.cache, &state.slots, task, id), n_more = n - n_held, n_entry
+    if n_more < CACHE_TOKENS_MIN:
         return 0
-    return n
+    n_entry = entries_get(&state.cache, id[0]).n_tokens
+    return n if RESTORE_PART * n_more >= n_entry or _pays(state, n_more, n_entry) else 0
 
 
 cdef void _keep(State *state, Slot *slot, int32_t n) noexcept nogil:
