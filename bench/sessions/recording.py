@@ -27,8 +27,17 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "codex": ("exec", "--skip-git-repo-check", "--sandbox", "danger-full-access"),
     "opencode": ("run",),
     "qwen": ("--yolo", "-p"),
-    "aider": ("--yes-always", "--no-stream", "--no-fancy-input", "--no-pretty", "--no-check-update"),
+    "aider": (
+        "--yes-always",
+        "--no-stream",
+        "--no-fancy-input",
+        "--no-pretty",
+        "--no-check-update",
+        "--edit-format=diff",  # that of the script's answers; it would be another one for an unknown model
+    ),
 }
+# The messages that a user types to a program without tools. Each is answered with an edit.
+N_TYPED = 22
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +54,12 @@ def installed() -> list[str]:
 
 
 def record(
-    name: str, steps: Sequence[Sequence[Step]] = MAIN, make: Callable[..., ScriptedModel] = ScriptedModel
+    name: str,
+    steps: Sequence[Sequence[Step]] = MAIN,
+    make: Callable[..., ScriptedModel] = ScriptedModel,
+    n_typed: int = N_TYPED,
 ) -> Session:
-    """Return one session. Raises BenchError if the program does not end well."""
+    """Return one session. Raises BenchError if the program does not end well, or has changed no file."""
     path = shutil.which(name)
     if path is None:
         raise BenchError(f"{name} is not in PATH: {PROGRAMS[name].install}")
@@ -59,16 +71,18 @@ def record(
             (project / file).write_text(text)
         model = make(str(project), steps)
         try:
-            said = _run(path, name, model.url, home, project)
+            said = _run(path, name, model.url, home, project, n_typed)
         finally:
             model.stop()
         if not model.requests:
             raise BenchError(f"{name} has asked nothing: {said[-500:]}")
         written = {one.name: one.read_text() for one in project.iterdir() if one.is_file()}
+        if {file: text for file, text in written.items() if not file.startswith(".")} == script.files():
+            raise BenchError(f"{name} has changed nothing: {said[-500:]}")
         return Session(model.requests, said, written)
 
 
-def _run(path: str, name: str, url: str, home: Path, project: Path) -> str:
+def _run(path: str, name: str, url: str, home: Path, project: Path, n_typed: int) -> str:
     """Run the program and return what it wrote."""
     setup = PROGRAMS[name].setup(Served(url, "scripted", N_CTX))
     environ = {"PATH": os.environ["PATH"], "HOME": str(home), "TERM": "dumb", **setup.environ}
@@ -82,7 +96,7 @@ def _run(path: str, name: str, url: str, home: Path, project: Path) -> str:
     typed = ""
     if name == "aider":
         command += sorted(script.files())
-        typed = "".join(f"Comment on module {i}, turn {i}.\n" for i in range(22))
+        typed = "".join(f"Comment on module {i}, turn {i}.\n" for i in range(n_typed))
     else:
         command.append(script.TASK)
     try:
