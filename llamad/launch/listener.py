@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -39,11 +39,7 @@ class Listener(msgspec.Struct, frozen=True):
 
 def find(port: int) -> list[Listener]:
     """Return the listeners on this TCP port, on any address."""
-    listeners = []
-    for uid, inode, address in sorted(_sockets(port)):
-        pid = _process(inode) if uid == os.geteuid() or os.geteuid() == 0 else 0
-        listeners.append(Listener(uid, pid, _command(pid) if pid else (), address))
-    return listeners
+    return [_serving(*one) for one in sorted(_sockets(port))]
 
 
 def address_of(host: str, listeners: Sequence[Listener]) -> str:
@@ -95,17 +91,37 @@ def _text_of(words: str) -> str:
     return socket.inet_ntop(socket.AF_INET if len(data) == 4 else socket.AF_INET6, data)
 
 
-def _process(inode: str) -> int:
-    """Return the process that has the socket; its parent, if several have inherited it. 0 if none can be seen."""
+def _serving(uid: int, inode: str, address: str) -> Listener:
+    """Return who serves a socket of a user. Several processes may have it, such as systemd and the llamad to which it
+    has passed the socket: then it is the llamad, or else the first of them."""
+    is_seen = os.geteuid() in (uid, 0)
+    holders = [
+        Listener(_user(pid, uid), pid, _command(pid), address)
+        for pid in (_processes(inode) if is_seen else ())
+    ]
+    llamads = [one for one in holders if one.is_llamad]
+    return next(iter(llamads or holders), Listener(uid, 0, (), address))
+
+
+def _processes(inode: str) -> Iterator[int]:
+    """Yield the processes that have the socket, as far as they can be seen."""
     name = f"socket:[{inode}]"
     for pid in sorted(int(entry) for entry in os.listdir(_PROC) if entry.isdigit()):
         folder = _PROC / str(pid) / "fd"
         try:
             if any(_target(folder / fd) == name for fd in os.listdir(folder)):
-                return pid
+                yield pid
         except OSError:
             continue
-    return 0
+
+
+def _user(pid: int, default: int) -> int:
+    """Return the user whose rights a process has: not always the one who has opened its socket."""
+    try:
+        lines = (_PROC / str(pid) / "status").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return default
+    return next((int(line.split()[2]) for line in lines if line.startswith("Uid:")), default)
 
 
 def _target(path: Path) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from support.clients.launched import KEY, SERVED, Launch
 from support.live_daemon import Live, until
+from support.systemd.holder import Holder
 
 from llamad.launch import listener
 from llamad.launch import server as server_module
@@ -385,6 +386,36 @@ def test_a_running_llamad_is_recognised(server: Live) -> None:
     assert one.uid == os.geteuid()
     assert one.pid == server.process.pid
     assert one.is_llamad
+
+
+def test_a_socket_that_a_supervisor_has_passed_on(
+    scripted_model: str, launch: Launch, tmp_path: Path
+) -> None:
+    """The supervisor has it, too, as systemd has the sockets of a user's unit."""
+    with Holder() as holder, holder.start(*SERVED, model=scripted_model) as live:
+        [one] = listener.find(holder.port)
+        assert (one.pid, one.uid) == (live.process.pid, os.geteuid())
+        done = launch("claude", "--port", str(holder.port))
+    assert done.returncode == 7, done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_a_socket_that_was_passed_on_to_another_user() -> None:
+    """A service's socket belongs to root, but not the program that answers on it."""
+    words = "import os, sys, time\nos.setuid(65534)\nprint(flush=True)\ntime.sleep(60)\n"
+    command = [sys.executable, "-c", words, "-m", "llamad"]
+    with Holder() as holder:
+        fds = [sock.fileno() for sock in holder.sockets]
+        with subprocess.Popen(command, pass_fds=fds, stdout=subprocess.PIPE) as process:
+            try:
+                assert process.stdout is not None
+                process.stdout.readline()
+                [one] = listener.find(holder.port)
+                assert (one.pid, one.uid, one.is_llamad) == (process.pid, 65534, True)
+                with pytest.raises(server_module.LaunchError, match="belongs to another user's program"):
+                    server_module.running("127.0.0.1", holder.port)
+            finally:
+                process.kill()
 
 
 @pytest.mark.parametrize(
