@@ -28,6 +28,12 @@ PATH = re.compile(r"([\w.+-]+(?:/[\w.+-]+)*/?)(?::(\w+))?")
 SOURCE = re.compile(r"[\w-]+\.(?:py|pyx|pxd|pyi|h|hpp|c|cpp|md|toml)")
 MODULE = re.compile(r"(?:llamad|bench)(?:\.\w+)+")
 ENDPOINT = re.compile(r"(?:(GET|POST) )?(/[a-z][\w/{}-]*)(?:\?.*)?")
+GENERATED = {"families.md", "flags.md", "options.md"}
+LINE_MAX = 126
+# How a topic of bench/RESULTS.md begins: date, commit, model, machine.
+MEASURED = re.compile(r"^\*\*20\d\d-\d\d-\d\d, [^;]+;[^;]+;[^*]+\*\*", re.MULTILINE)
+# Topics that say it in their own words.
+HEADLESS = {"Sessions of agents", "Conversations", "Idle conversations"}
 METRIC = re.compile(r"llama(?:cpp|d):(?!cuda\b)\w+")  # llamad:cuda is an image
 
 
@@ -112,6 +118,23 @@ def test_code_spans_stay_on_one_line(page: Path) -> None:
     """Else the tests below do not see them."""
     for line in FENCE.sub("", text(page)).splitlines():
         assert line.count("`") % 2 == 0, line
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name not in GENERATED], ids=ids)
+def test_lines_are_short(page: Path) -> None:
+    """Those of tables, of code and of texts that are one code span are as long as they must be."""
+    lines = FENCE.sub("", text(page)).splitlines()
+    assert [line for line in lines if len(line) > LINE_MAX and not line.startswith("|")] == []
+
+
+def test_results_say_when_and_where() -> None:
+    """Each topic with a table names a date, a commit, a model and a machine, and a command."""
+    topics = re.split(r"^##+ ", text(ROOT / "bench" / "RESULTS.md"), flags=re.MULTILINE)[1:]
+    with_tables = {topic.partition("\n")[0]: topic for topic in topics if "\n| ---" in topic}
+    assert len(with_tables) > 15
+    for title in with_tables.keys() - HEADLESS:
+        assert MEASURED.search(with_tables[title]) is not None, title
+        assert re.search(r"`(?:python|node|llamad|LLAMA_SERVER=|--)", with_tables[title]) is not None, title
 
 
 @pytest.mark.parametrize("page", PAGES, ids=ids)
@@ -218,3 +241,10 @@ def test_the_page_of_sizes_computes_its_tables() -> None:
     for row in weights:
         n = float(row[0].split()[0]) * 1e9
         assert row[1:] == [f"{n * bits / 8 / 2**30:.1f} GiB" for bits in (4.85, 8.5, 16)]
+    of_token = {row[0]: int(row[4].replace(",", "")) for row in caches}
+    together = [row for row in rows if len(row) == 8 and re.fullmatch(r"[\d.]+", row[1]) and "." in row[1]]
+    assert [row[0] for row in together] == list(of_token)
+    for row in together:
+        n, n_bytes = float(row[1]) * 1e9, of_token[row[0]]
+        sizes = [n * bits / 8 + n_bytes * n_ctx for bits in (4.85, 8.5) for n_ctx in (8192, 32768, 131072)]
+        assert row[2:] == [f"{size / 2**30:.1f}" for size in sizes]
