@@ -16,11 +16,15 @@ from support.fake_daemon import Faked
 from support.http_client import Answer
 from support.live_daemon import Live
 
+from llamad.engine.llama_log import LlamaLog
 from llamad.engine.testing.fake import Fake
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "troubleshooting.md"
 HI = {"messages": [{"role": "user", "content": "Hi"}]}
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}}
+
+ERROR = 4
+CUDA_LINE = "ggml_backend_cuda_alloc: allocating 4096.00 MiB on device 0: cudaMalloc failed: out of memory"
 
 Provoked = tuple[int, str]  # the status, or 0; and the text
 
@@ -64,6 +68,14 @@ def no_memory(tiny: str, _: Path) -> Provoked:
     limit = ("prlimit", f"--as={8 << 30}")
     with Live("-c", "200000000", "--fit", "off", model=tiny, before=limit, ready=False) as live:
         return 0, live.wait_line("memory ran out: .*").string
+
+
+def no_device_memory(_: str, __: Path) -> Provoked:
+    """There is no GPU here: llama.cpp's line is written as ggml-cuda.cu formats it."""
+    llama_log = LlamaLog()
+    llama_log._level[0] = ERROR
+    llama_log._notice(CUDA_LINE)
+    return 0, llama_log.explained("the context could not be created")
 
 
 def unknown_flag(tiny: str, _: Path) -> Provoked:
@@ -137,11 +149,31 @@ def left_out(_: str, __: Path) -> Provoked:
     return 0, f"X-Llamad-Ignored: {reply.headers['x-llamad-ignored']}"
 
 
+def a_loop(_: str, __: Path) -> Provoked:
+    with Faked(Fake(n_ctx=4096, n_seqs=2), "-np", "2", n_ctx=4096) as server:
+        body = {**HI, "max_tokens": 2500, "verbose": True}
+        return 0, server.client.post("/v1/chat/completions", body).body.decode()
+
+
+def computed_again(tiny: str, _: Path) -> Provoked:
+    with Live("-np", "1", "-c", "4096", "--cache-ram", "0", model=tiny) as live:
+        for first in ("Once", "Now"):
+            assert (
+                live.client.post("/completion", {"prompt": f"{first} {'so ' * 300}", "n_predict": 1}).status
+                == 200
+            )
+        assert (
+            live.client.post("/completion", {"prompt": f"Once {'so ' * 300}", "n_predict": 1}).status == 200
+        )
+        return 0, live.wait_line("known tokens were computed again.*").string
+
+
 PROVOKED: dict[Callable[[str, Path], Provoked], int] = {
     port_in_use: 0,
     no_file: 0,
     no_gguf: 0,
     no_memory: 0,
+    no_device_memory: 0,
     unknown_flag: 0,
     wrong_key: 401,
     other_host: 421,
@@ -153,6 +185,8 @@ PROVOKED: dict[Callable[[str, Path], Provoked], int] = {
     endpoint_off: 501,
     no_images: 501,
     left_out: 0,
+    a_loop: 0,
+    computed_again: 0,
 }
 
 
