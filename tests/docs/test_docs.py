@@ -11,6 +11,7 @@ import pytest
 from support.loops.routes import all_routes
 
 import llamad
+from llamad.flags.help import default_text
 from llamad.flags.table import TABLE
 
 ROOT = Path(__file__).parents[2]
@@ -168,6 +169,17 @@ def test_named_flags_exist(page: Path) -> None:
         named += re.findall(r"(?<=[ \"])--?[a-zA-Z][\w-]*", line)
     for name in named:
         assert name in TABLE.by_name or name.startswith("-D"), name
+
+
+def test_defaults_in_prose_are_those_of_the_flags() -> None:
+    """A default is written `--flag` (8 GiB), or is the second column of a table of flags."""
+    prose = "".join(FENCE.sub("", text(page)) for page in PAGES if page.name not in GENERATED)
+    named = re.findall(r"`(--[\w-]+)`\s\(([\d,]+) (GiB|KB|MiB|tokens)\)", prose)
+    named += re.findall(r"^\| `(--[\w-]+)` \| ([\d,]+)( )\|", prose, re.MULTILINE)
+    assert len(named) > 6
+    for name, number, unit in named:
+        factor = {"GiB": 2**30, "KB": 2**10}.get(unit, 1)
+        assert default_text(TABLE.by_name[name][0]) == str(int(number.replace(",", "")) * factor), name
 
 
 @pytest.fixture(scope="module")
