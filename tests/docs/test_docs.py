@@ -138,6 +138,17 @@ def test_results_say_when_and_where() -> None:
         assert re.search(r"`(?:python|node|llamad|LLAMA_SERVER=|--)", with_tables[title]) is not None, title
 
 
+def test_the_figures_of_the_readme_are_results() -> None:
+    results = text(ROOT / "bench" / "RESULTS.md")
+    rows = re.findall(
+        r"^\| (\d+B, \d+) \| (.+) \| (.+) \| (.+) \| (.+) \|$", text(ROOT / "README.md"), re.MULTILINE
+    )
+    assert len(rows) == 7
+    for name, server, server_bs, llamad_, batched in rows:
+        row = rf"^\| {name} streams? \| {batched} \| {server} \| {server_bs} \| {llamad_} \|"
+        assert re.search(row, results, re.MULTILINE) is not None, name
+
+
 @pytest.mark.parametrize("page", PAGES, ids=ids)
 def test_named_files_and_symbols_exist(page: Path) -> None:
     for span in spans(page):

@@ -149,6 +149,12 @@ def left_out(_: str, __: Path) -> Provoked:
     return 0, f"X-Llamad-Ignored: {reply.headers['x-llamad-ignored']}"
 
 
+def no_tools(_: str, __: Path) -> Provoked:
+    template = "{% for message in messages %}{{ message.content }}{% endfor %}"
+    with Faked(Fake(), "--chat-template", template) as server:
+        return 0, server.client.get("/props").body.decode()
+
+
 def a_loop(_: str, __: Path) -> Provoked:
     with Faked(Fake(n_ctx=4096, n_seqs=2), "-np", "2", n_ctx=4096) as server:
         body = {**HI, "max_tokens": 2500, "verbose": True}
@@ -185,6 +191,7 @@ PROVOKED: dict[Callable[[str, Path], Provoked], int] = {
     endpoint_off: 501,
     no_images: 501,
     left_out: 0,
+    no_tools: 0,
     a_loop: 0,
     computed_again: 0,
 }
