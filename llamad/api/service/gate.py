@@ -56,11 +56,11 @@ class Gate:
         """Whether the engine serves or is about to."""
         return self._fleet.is_running(self.engine_id)
 
-    def enter(self, client: int, deadline: float = math.inf) -> Ticket | None:
-        """Count a request. Return None if it may go on at once, else the ticket with which it waits. Raises ApiError if
-        it cannot wait."""
+    def enter(self, client: int, name: str, deadline: float = math.inf) -> Ticket | None:
+        """Count a request for a model of this name. Return None if it may go on at once, else the ticket with which it
+        waits. Raises ApiError if it cannot wait."""
         try:
-            future = self._fleet.enter(self.engine_id, deadline)
+            future = self._fleet.enter(self.engine_id, name, deadline)
         except RefusedError as error:
             raise _api_error(error) from None
         if future is None:

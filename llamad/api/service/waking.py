@@ -52,7 +52,8 @@ def serve(served: ServedModel, exchange: Exchange, handler: Handler) -> None:
 def _serve_at_gate(served: ServedModel, gate: Gate, exchange: Exchange, handler: Handler) -> None:
     if not gate.is_running and not _loads(served, exchange.request):
         raise bad("model is not loaded; load it with POST /models/load, or leave out autoload=false")
-    ticket = gate.enter(served.service.client(exchange.request), _deadline(served, exchange.request))
+    client, deadline = served.service.client(exchange.request), _deadline(served, exchange.request)
+    ticket = gate.enter(client, served.name, deadline)
     if ticket is None:
         served.service.uses.begin(exchange, served.usage)
         handler(served, exchange)
@@ -118,7 +119,7 @@ async def until_awake(served: ServedModel, exchange: Exchange) -> None:
         if exchange in served.service.uses:
             return  # it went through the gate already
         request = exchange.request
-        ticket = served.gate.enter(served.service.client(request), _deadline(served, request))
+        ticket = served.gate.enter(served.service.client(request), served.name, _deadline(served, request))
         if ticket is not None:
             try:
                 await ticket.wait()

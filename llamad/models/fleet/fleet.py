@@ -81,7 +81,7 @@ class Fleet:
         self._capacity: dict[str, int] = {}  # by device, from the last plans
         self._engines: dict[str, Engine] = {}
         self._tickets = itertools.count(1)
-        self._waiting: dict[int, tuple[asyncio.Future[None], Engine]] = {}
+        self._waiting: dict[int, tuple[asyncio.Future[None], Engine, str]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
@@ -159,14 +159,15 @@ class Fleet:
 
     # Requests.
 
-    def enter(self, id: str, deadline: float = float("inf")) -> asyncio.Future[None] | None:
-        """Count a request of a model. Return None if it may go on at once, else a future that says when. The future
-        raises RefusedError; cancelling it withdraws the request. Every request that went on must call leave()."""
+    def enter(self, id: str, name: str, deadline: float = float("inf")) -> asyncio.Future[None] | None:
+        """Count a request of a model, which has this name for its client. Return None if it may go on at once, else a
+        future that says when. The future raises RefusedError; cancelling it withdraws the request. Every request that
+        went on must call leave()."""
         if self._is_closed:
             raise RefusedError(503, "The server is shutting down", 5)
         ticket, engine = next(self._tickets), self._engines[id]
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting[ticket] = future, engine
+        self._waiting[ticket] = future, engine, name
         effects = self.scheduler.request(id, ticket, _now(), deadline)
         # An admission only moves a sleep later, and the timer looks at every model.
         self._apply(effects, sets_timer=not (len(effects) == 1 and isinstance(effects[0], Admit)))
@@ -220,6 +221,9 @@ class Fleet:
                 case Admit(ticket):
                     self._admit(ticket)
                 case Refuse(ticket, status, reason, retry_after):
+                    _, engine, name = self._waiting[ticket]
+                    # The scheduler names the engine, which several models may share.
+                    reason = reason.replace(f"'{engine.host.label}'", f"'{name}'")
                     self._settle(ticket, RefusedError(status, reason, retry_after))
         if sets_timer:
             self._set_timer()
@@ -232,7 +236,7 @@ class Fleet:
 
     def _settle(self, ticket: int, error: RefusedError | None = None) -> bool:
         """End the wait of a request. Return False if it does not wait any more."""
-        future, _ = self._waiting.pop(ticket)
+        future, *_ = self._waiting.pop(ticket)
         if future.done():
             return False
         if error is None:

@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 from support.live_daemon import Live, engines, model_path, until
-from support.many_models.calls import CHAT, chat, status
+from support.many_models.calls import CHAT, chat, status, unload_all
 from support.many_models.files import Files
 from support.many_models.processes import engine_of
 from support.many_models.streams import Background, Stream
@@ -22,6 +22,9 @@ parallel = 2
 warmup = off
 [slow]
 model = {root}/slow.gguf
+[a-variant]
+model = {root}/slow.gguf
+temp = 0.5
 [b]
 model = {root}/b.gguf
 [hasty]
@@ -71,14 +74,14 @@ def test_too_many_waiters(live: Live) -> None:
 def test_an_unload_while_a_model_loads(live: Live, written: Files) -> None:
     """The request that waited is told so; llama-server would kill the model and call that a failure."""
     path = written.root / "slow.gguf"
-    until(lambda: status(live.client, "slow")["value"] == "unloaded")
+    unload_all(live.client)
     answer = Background(partial(live.client.post, CHAT, chat("slow")))
     pid = engine_of(live, path)
     os.kill(pid, signal.SIGSTOP)
     assert status(live.client, "slow")["value"] == "loading"
     assert live.client.post("/models/unload", {"model": "slow"}).status == 200
     assert answer.result().status == 503
-    assert "was unloaded while the request waited" in answer.result().error["message"]
+    assert "the model 'slow' was unloaded while the request waited" in answer.result().error["message"]
     os.kill(pid, signal.SIGCONT)
     until(lambda: pid not in engines(live.process.pid))
     shown = status(live.client, "slow")
@@ -137,7 +140,7 @@ def test_variants_are_one_engine_in_the_load_report(written: Files) -> None:
     with Live(*written.flags, env=written.environ) as server:
         stream = Stream(server.client, chat("slow", N))
         report = server.client.get("/v1/loads").json
-        assert sorted(one["model"] for one in report["loads"]) == ["cool", "slow"]
+        assert sorted(one["model"] for one in report["loads"]) == ["a-variant", "cool", "slow"]
         assert report["aggregate"]["total_running_reqs"] == 1
         assert report["aggregate"]["avg_utilization"] == 0.5
         stream.finish()
