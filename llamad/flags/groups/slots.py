@@ -43,8 +43,8 @@ class Slots:
     cache_idle_slots: bool = flag(
         off=("--no-cache-idle-slots",),
         default=True,
-        help="Save the prompts of idle slots to --cache-ram: once nothing runs, and in a unified KV cache when running"
-        " requests need their cells; off: do not.",
+        help="Save the prompts of idle slots to --cache-ram: once nothing runs, in at most 1 % of the time of what"
+        " runs, and in a unified KV cache when running requests need their cells; off: do not.",
     )
     share_prefixes: bool = flag(
         default=False,
