@@ -134,6 +134,15 @@ def test_true_counts_of_a_small_context(server: Live, launch: Launch, tmp_path: 
     assert "CLAUDE_CODE_AUTO_COMPACT_WINDOW" not in seen(tmp_path)["environ"]
 
 
+def test_a_prompt_may_take_longer_than_claude_code_waits_by_itself(launch: Launch) -> None:
+    """Its stream would end after 300 s, because neither comments nor pings count as events."""
+    shown = launch("claude", "-m", "x.gguf", "--print").stdout.splitlines()
+    assert {
+        "export CLAUDE_STREAM_IDLE_TIMEOUT_MS=3600000",
+        "export API_TIMEOUT_MS=3600000",
+    } <= set(shown)
+
+
 def test_a_chosen_scale_stays(launch: Launch) -> None:
     flags = ("-m", "x.gguf", "--report-context", "120000", "--print")
     done = launch("claude", *flags)
