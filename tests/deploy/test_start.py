@@ -12,7 +12,6 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -43,7 +42,9 @@ def is_server(command: str) -> bool:
     return command.startswith(SERVERS)
 
 
-def replay(shell: Shell, title: str, place: dict[str, str]) -> dict[str, str]:
+def replay(
+    shell: Shell, title: str, place: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> dict[str, str]:
     """Run each command of a section, print how long it took, and return what each printed."""
     printed = {}
     for command in commands(title):
@@ -57,7 +58,8 @@ def replay(shell: Shell, title: str, place: dict[str, str]) -> dict[str, str]:
             printed[command] = shell.log()
         else:
             printed[command] = shell.run(command)
-        print(f"{time.monotonic() - begin:8.1f} s  {command.splitlines()[0]}", flush=True)
+        with capsys.disabled():
+            print(f"\n{time.monotonic() - begin:8.1f} s  {command.splitlines()[0]}", end="", flush=True)
     shell.stop()
     return printed
 
@@ -75,13 +77,6 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def shown(capsys: pytest.CaptureFixture[str]) -> Iterator[None]:
-    with capsys.disabled():
-        print()
-        yield
-
-
 def answer(printed: dict[str, str]) -> str:
     """Return the text that the model answered to curl."""
     (output,) = [text for command, text in printed.items() if command.startswith("curl")]
@@ -89,11 +84,11 @@ def answer(printed: dict[str, str]) -> str:
     return str(reply["choices"][0]["message"]["content"])
 
 
-def test_with_a_wheel(tmp_path: Path, wheel: Path, shown: None) -> None:
+def test_with_a_wheel(tmp_path: Path, wheel: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folders = {"/root/wheel": wheel, "/path/to/model.gguf": Path(model_path())}
     with Shell(tmp_path, folders) as shell:
         shell.run("cd /root/wheel")
-        printed = replay(shell, "With a wheel", {})
+        printed = replay(shell, "With a wheel", {}, capsys)
 
         assert answer(printed)
         assert "llamad pull" in printed["llamad"]  # a hint what to do without a model
@@ -101,8 +96,8 @@ def test_with_a_wheel(tmp_path: Path, wheel: Path, shown: None) -> None:
         assert missing.strip() == "none"
 
 
-def test_from_a_clone(tmp_path: Path, shown: None) -> None:
+def test_from_a_clone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with Shell(tmp_path, {"/mnt/checkout": ROOT, "/path/to/model.gguf": Path(model_path())}) as shell:
-        printed = replay(shell, "From a clone", {"ADDRESS": "file:///mnt/checkout"})
+        printed = replay(shell, "From a clone", {"ADDRESS": "file:///mnt/checkout"}, capsys)
 
         assert answer(printed)
