@@ -49,9 +49,9 @@ def section(program: str) -> str:
 
 
 def block(program: str, language: str) -> str:
-    found = re.search(rf"^```{language}\n(.*?)^```$", section(program), re.MULTILINE | re.DOTALL)
-    assert found is not None, f"{program} has no {language}"
-    return found[1]
+    fenced = re.search(rf"^```{language}\n(.*?)^```$", section(program), re.MULTILINE | re.DOTALL)
+    assert fenced is not None, f"{program} has no {language}"
+    return fenced[1]
 
 
 def launched(program: str) -> Setup:

@@ -51,9 +51,9 @@ def theirs() -> dict[str, str]:
     defaults = {}
     for entry in _ENTRY.findall(shown):
         text = " ".join(entry.split())
-        found = _DEFAULT.search(text)
-        if found is not None:
-            value = (found[1] or found[2] or "").strip().rstrip(",")
+        default = _DEFAULT.search(text)
+        if default is not None:
+            value = (default[1] or default[2] or "").strip().rstrip(",")
             if not value.startswith(("GET", "penalties")):
                 value = re.split(r"[,;=]", value)[0]
             for name in _NAME.findall(entry.partition("\n")[0]):
@@ -64,7 +64,7 @@ def theirs() -> dict[str, str]:
 def differences() -> dict[str, tuple[str, str]]:
     """The defaults of both programs where they differ, by the first name of the flag."""
     known = theirs()
-    found = {}
+    differing = {}
     for flag in TABLE.flags:
         name = flag.names[0]
         if (
@@ -75,8 +75,8 @@ def differences() -> dict[str, tuple[str, str]]:
             continue
         value = next((known[one] for one in flag.names if one in known), None)
         if value is not None and meaning(value) != meaning(own):
-            found[name] = (meaning(value), own)
-    return found
+            differing[name] = (meaning(value), own)
+    return differing
 
 
 def test_the_table_has_every_default_that_differs() -> None:
