@@ -25,7 +25,10 @@ KeepAlive = Annotated[
 ]
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _PIECE = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
+_NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)")
 _WHOLE = re.compile(rf"[+-]?(?:{_PIECE.pattern})+")
+# /api/ps shows when a model sleeps, and a date has no more than four digits for the year.
+_CENTURY = 100 * 365 * 86400
 # A request that only loads or unloads a model is short.
 _SHORT_MAX = 1024
 
@@ -41,22 +44,20 @@ _BARE = Body(_Bare)
 
 
 def seconds(value: float | str | None) -> float | None:
-    """Return the time in seconds, infinity if it is negative, or None if there is none. Raises a 400."""
+    """Return the time in seconds, infinity if it is negative or longer than a century, or None if there is none. Raises
+    a 400."""
     if value is None:
         return None
     if isinstance(value, str):
         value = _duration(value.strip())
-    return math.inf if value < 0 else value
+    return value if 0 <= value <= _CENTURY else math.inf
 
 
 def _duration(text: str) -> float:
-    try:
+    if _NUMBER.fullmatch(text):
         return float(text)
-    except ValueError:
-        if not _WHOLE.fullmatch(text):
-            raise bad(
-                '"keep_alive" must be a number of seconds, or a duration such as "5m" or "1h30m"'
-            ) from None
+    if not _WHOLE.fullmatch(text):
+        raise bad('"keep_alive" must be a number of seconds, or a duration such as "5m" or "1h30m"')
     total = sum(float(number) * _UNITS[unit] for number, unit in _PIECE.findall(text))
     return -total if text.startswith("-") else total
 

@@ -85,13 +85,15 @@ def test_every_name_is_served_and_echoed(faked: Faked) -> None:
         ("-1m", math.inf),
         ("0", 0),
         ("60", 60),
+        (1e300, math.inf),
+        ("99999999h", math.inf),
     ],
 )
 def test_durations(value: Any, expected: float | None) -> None:
     assert seconds(value) == (None if expected is None else pytest.approx(expected))
 
 
-@pytest.mark.parametrize("value", ["", "m", "5 m", "5x", "1h-3m", "soon", "5m5"])
+@pytest.mark.parametrize("value", ["", "m", "5 m", "5x", "1h-3m", "soon", "5m5", "nan", "inf"])
 def test_what_is_no_duration(value: str) -> None:
     with pytest.raises(ApiError, match="keep_alive"):
         seconds(value)
@@ -139,6 +141,8 @@ def test_keep_alive_lets_a_model_sleep_later(tiny: str) -> None:
             official.generate("smol", "x", options=FEW, keep_alive=value)
             left = official.ps().models[0].expires_at - datetime.now(UTC)
             assert 3300 < left.total_seconds() <= 3601
+        assert official.chat("smol", keep_alive="99999999h").done_reason == "load"
+        assert official.ps().models[0].expires_at.year == 9999
         assert official.chat("smol", keep_alive=-1).done_reason == "load"
         assert official.ps().models[0].expires_at.year == 9999
         time.sleep(2.5)
