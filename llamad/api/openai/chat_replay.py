@@ -86,7 +86,7 @@ def placed(
 ) -> ChatReplay:
     """Return the replay of a chat that is rendered; `begun` is what the prompt has of the next turn. `stable` returns a
     text in which the markers of files are the same for every request."""
-    thought = host.format.calls.thought_tags[0]
+    calls = host.format.calls
     texts: dict[Any, str] = {one.kind: one.text for one in begun}
     return ChatReplay(
         turns,
@@ -95,5 +95,13 @@ def placed(
         marked(stable(prompt), host.generation_prompt(prompt)),
         Said((texts.get("content", ""),), texts.get("reasoning", "")),
         reading,
-        spliced(prompt, recalled.turns, turns.closings, parser_of, thought, stable),
+        spliced(
+            prompt,
+            recalled.turns,
+            turns.closings,
+            parser_of,
+            calls.thought_tags[0],
+            stable,
+            calls.unclosed_ends,
+        ),
     )

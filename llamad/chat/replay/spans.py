@@ -66,10 +66,11 @@ def spliced(
     parser: Parser,
     thought: str = "",
     stable: Callable[[str], str] = str,
+    call_ends: Sequence[str] = (),
 ) -> list[bytes | Turn]:
     """Return the prompt as texts and the turns between them: one text if no turn can take its place. `thought` is the
     tag that opens reasoning. `stable` returns a text of the same length in which the markers of files are the same for
-    every request."""
+    every request. `call_ends` are the texts with which calls end if the template does not close the message there."""
     data = prompt.encode("utf-8", "replace")
     same = stable(prompt).encode("utf-8", "replace")
     pieces: list[bytes | Turn] = []
@@ -82,32 +83,42 @@ def spliced(
         n_hashed = start
         if so_far.digest() != turn.prompt.digest:
             continue
-        closing = _closing(data, turn, closings, parser, thought.encode())
+        closing = _closing(data, turn, closings, parser, thought.encode(), call_ends)
         if closing >= 0:
             pieces += [data[end:start] + turn.prompt.opening, turn]
             end = closing
     return [*pieces, data[end:]]
 
 
-def _closing(data: bytes, turn: Turn, closings: Closings, parser: Parser, thought: bytes) -> int:
+def _closing(
+    data: bytes, turn: Turn, closings: Closings, parser: Parser, thought: bytes, call_ends: Sequence[str]
+) -> int:
     """Return where the text of a turn closes, or -1 if the text does not mean the same as the turn.
 
     The text begins with the opening that the turn had. A template may leave out reasoning from there. If the turn has
-    none, this is an empty block, and the turn keeps it; otherwise it is the template that drops the reasoning."""
+    none, this is an empty block, and the turn keeps it; otherwise it is the template that drops the reasoning. One
+    without a thought may be missing as a whole, as in Apertus' template after results; the turn keeps it, too."""
     start, opening = turn.prompt.n_bytes, turn.prompt.opening
     readings = [turn.reading]
     if not data.startswith(opening, start):
         at = opening.find(thought) if thought else -1
-        if at < 0 or not data.startswith(opening[:at], start):
+        if at < 0:
+            opening = b""
+        elif data.startswith(opening[:at], start):
+            opening = opening[:at]
+            readings = [_begun(turn.reading, False), _begun(turn.reading, True)]
+        else:
             return -1
-        opening = opening[:at]
-        readings = [_begun(turn.reading, False), _begun(turn.reading, True)]
     start += len(opening)
     limit = start + _LONGER * turn.n_bytes + _MORE
     # A model may close a part of its answer that the template does not close, as GigaChat's does before a call.
     for n_within in range(turn.n_closings, max(-1, turn.n_closings - _CLOSINGS_FEWER - 1), -1):
         closing = closings.end(data, start, n_within, limit)
         if closing >= 0 and _is_rendered(data[start:closing], turn, readings, parser):
+            return closing
+    for tag in map(str.encode, call_ends if turn.said.calls else ()):
+        closing = data.find(tag, start, limit) + len(tag)
+        if closing >= len(tag) and _is_rendered(data[start:closing], turn, readings, parser):
             return closing
     return -1
 

@@ -14,6 +14,7 @@ from support.chats.formats import TOOLS, UNCLOSED, UNKNOWN, USER, host_of, one_o
 from support.chats.replayed import KEY, Chat, joined, mangled
 from support.recorded_outputs import CASES
 
+from llamad.chat.parsing.formats import FORMATS
 from llamad.chat.template import TemplateError
 
 LETTERS = "ab \n\t{}[]\"'\\<>,:é😀0"
@@ -61,7 +62,9 @@ def drawn_message(dice: random.Random, chat: Chat) -> dict[str, Any]:
 @pytest.mark.parametrize("seed", range(6))
 def test_every_next_prompt_begins_with_the_last_one(sources: dict[str, str], seed: int) -> None:
     n_kept: Counter[str] = Counter()
-    for name in one_of_each_format(sources):
+    names = one_of_each_format(sources)
+    assert {host_of(sources[name]).format.name for name in names} == {one.name for one in FORMATS}
+    for name in names:
         dice = random.Random(f"{name} {seed}")
         chat, messages = Chat(host_of(sources[name]), ALL_TOOLS), [USER]
         for turn in range(8):
@@ -79,7 +82,7 @@ def test_every_next_prompt_begins_with_the_last_one(sources: dict[str, str], see
             after = joined(chat.replayed(messages))
             assert after.startswith(prompt + written), (name, seed, turn, message, messages[-2])
             n_kept[name] += 1
-    assert len(n_kept) == len(one_of_each_format(sources))
+    assert len(n_kept) == len(names)
     assert sum(n_kept.values()) > 4 * len(n_kept)
 
 

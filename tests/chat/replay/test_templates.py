@@ -45,7 +45,9 @@ def replays(chat: Chat, kind: str, calls: list[tuple[str, Any]], seed: int) -> s
     assert joined(pieces).startswith(first + written)
     rest = pieces[-1]
     assert isinstance(rest, bytes)
-    assert chat.closings.end(rest, 0, 0, len(rest)) == 0
+    assert written.endswith(chat.host.format.calls.unclosed_ends) or (
+        chat.closings.end(rest, 0, 0, len(rest)) == 0
+    )
     return "replayed"
 
 
@@ -66,6 +68,22 @@ def test_turns_come_back_as_they_were_written(sources: dict[str, str], thinking:
             listed = next((line for line in LEFT_OUT.splitlines() if line.startswith(f"{name}:")), "")
             assert outcome == "replayed" or (outcome == "left out" and kind in listed.split()), (name, kind)
     assert n_replayed > 170
+
+
+def test_calls_that_the_template_does_not_close(sources: dict[str, str]) -> None:
+    """Apertus has the results of calls, and the next call, in the same message, which it opens only at the end of a
+    prompt. Each prompt begins with the one before and what the model wrote."""
+    chat, messages, before = Chat(host_of(sources["Apertus-8B-Instruct"]), TOOLS), [USER], ""
+    for i in range(3):
+        prompt = joined(chat.replayed(messages))
+        assert prompt.startswith(before)
+        wanted = said("call", [("get_weather", {"city": "Paris", "days": i})])
+        written = chat.written(chat.memory.recall(KEY, messages).messages, wanted, results(wanted))
+        assert written.endswith("<|tools_suffix|>")
+        message, _ = chat.generate(messages, written)
+        before = prompt + written
+        messages = [*messages, mangled(message, i), *results(message)]
+    assert joined(chat.replayed(messages)) == f"{before}[fine]<|assistant_start|>"
 
 
 def test_no_other_key_gets_a_turn(sources: dict[str, str]) -> None:

@@ -25,11 +25,13 @@ CALLS = [("get_weather", {"city": "Paris", "days": 3}), ("run", {"code": 'if a <
 UNKNOWN = {"MiniMax-M3", "muse-glimmer", "fireworks-ai-llama-3-firefunction-v2"}
 # The template closes an answer with no special token.
 UNCLOSED = {"llama-cpp-rwkv-world"}
+# The template puts its instructions behind the last message, so that no prompt is the beginning of the next one.
+MOVED = {"CohereForAI-c4ai-command-r-plus-tool_use"}
 
 
 # What the template leaves out of its prompt, closes with no special token, or writes otherwise than the model does.
 LEFT_OUT = """
-Apertus-8B-Instruct: call calls thought
+Apertus-8B-Instruct: thought
 Apriel-1.6-15b-Thinker-fixed: thought
 CohereForAI-c4ai-command-r-plus-tool_use: answer call calls
 CohereForAI-c4ai-command-r7b-12-2024-tool_use: answer
@@ -37,7 +39,7 @@ HuggingFaceTB-SmolLM3-3B: thought
 LFM2.5-Instruct: thought
 NVIDIA-Nemotron-Nano-v2: thought
 Qwen-QwQ-32B: thought
-deepseek-ai-DeepSeek-R1-Distill-Llama-8B: call thought
+deepseek-ai-DeepSeek-R1-Distill-Llama-8B: thought
 deepseek-ai-DeepSeek-R1-Distill-Qwen-32B: thought
 deepseek-ai-DeepSeek-V3.1: thought
 deepseek-ai-DeepSeek-V3.2: answer call calls
@@ -75,9 +77,10 @@ def results(message: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def one_of_each_format(sources: dict[str, str]) -> list[str]:
+    """Return the names of templates, one for each format; one that shows everything, if there is one."""
     names: dict[tuple[str, str], str] = {}
-    for name, source in sources.items():
-        if name not in UNKNOWN | UNCLOSED and f"{name}:" not in LEFT_OUT:
-            format = host_of(source).format
+    for name in sorted(sources, key=lambda name: f"{name}:" in LEFT_OUT):
+        if name not in UNKNOWN | UNCLOSED | MOVED:
+            format = host_of(sources[name]).format
             names.setdefault((format.name, format.variant), name)
     return list(names.values())

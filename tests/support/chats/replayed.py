@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
@@ -62,20 +63,31 @@ class Chat:
             # The template leaves out the reasoning that the prompt opens; the model closes it first.
             head = prompt[: len(prompt) - len(opening)] + opening[: opening.index(thought[0])]
             start = thought[1] if ends_in_reasoning(self.host.format, prompt) else ""
+        elif not text.startswith(prompt) and opening:  # it opens an answer only at the end of a prompt
+            head = prompt[: len(prompt) - len(opening)]
         if not text.startswith(head):
             return ""
         data, at = text.encode(), len(head.encode())
-        for n_within in range(40):
-            end = self.closings.end(data, at, n_within, len(data))
+        for end in self._ends(data, at):
             written = data[at:end].decode().rstrip()
-            if end < 0:
-                return ""
             for one in (written, start + written):
                 said = self.read(prompt, one).said()
                 wanted = said_in(message)
                 if wanted is not None and said.is_said_by(wanted) and wanted.is_said_by(said):
                     return one
         return ""
+
+    def _ends(self, data: bytes, start: int) -> Iterator[int]:
+        """Yield where an answer may end that begins there."""
+        for n_within in range(40):
+            end = self.closings.end(data, start, n_within, len(data))
+            if end < 0:
+                break
+            yield end
+        for tag in map(str.encode, self.host.format.calls.unclosed_ends):
+            at = data.find(tag, start)
+            if at >= 0:
+                yield at + len(tag)
 
     def reading(self, prompt: str) -> Reading:
         return Reading("auto", bool(self.tools), True, ends_in_reasoning(self.host.format, prompt))
@@ -122,9 +134,9 @@ class Chat:
     def replayed(self, messages: list[dict[str, Any]], key: str = KEY) -> list[bytes | Turn]:
         """Return the pieces of the prompt for these messages."""
         recalled = self.memory.recall(key, messages)
-        thought = self.host.format.calls.thought_tags[0]
-        prompt = self.prompt(recalled.messages)
-        return spliced(prompt, recalled.turns, self.closings, self.parser, thought)
+        calls, prompt = self.host.format.calls, self.prompt(recalled.messages)
+        thought, ends = calls.thought_tags[0], calls.unclosed_ends
+        return spliced(prompt, recalled.turns, self.closings, self.parser, thought, call_ends=ends)
 
 
 def joined(pieces: list[bytes | Turn]) -> str:

@@ -12,6 +12,7 @@ class Apertus(CallFormat):
     signs = (_CALLS,)
     special = (_CALLS, _CALLS_END)
     markers = (_CALLS,)
+    unclosed_ends = (_CALLS_END,)
     around = (Literal(_CALLS + "["), COMMA, Literal("]" + _CALLS_END))
 
     def read(self, stream: Stream, marker: str) -> Steps[None]:

@@ -28,6 +28,7 @@ class DeepSeek(Section):
     call_tag = "<｜tool▁call▁begin｜>"
     call_end = "<｜tool▁call▁end｜>"
     ends = (call_end,)
+    unclosed_ends = (call_end,)
     special = (calls_tag, call_tag, _SEP, call_end, calls_end)
 
     def _parts(self, name: str) -> tuple[str, str]:

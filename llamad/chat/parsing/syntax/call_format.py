@@ -82,6 +82,8 @@ class CallFormat:
 
     special: tuple[str, ...] = ()  # special tokens of calls, which the parser must see
     markers: tuple[str, ...] = ()  # the texts that announce calls; read() reads the calls after them
+    # What ends calls in a prompt where the template goes on with their results without closing the message.
+    unclosed_ends: tuple[str, ...] = ()
     ends: tuple[str, ...] = ()  # one of these may follow the JSON that the default read() reads
     firsts = ""  # characters that begin calls without a marker, at the start of the text; read() gets them
     # The text begins with the name of its recipient, which read() reads even without tools.
