@@ -13,6 +13,7 @@ from support.loops.routes import all_routes
 import llamad
 from llamad.flags.help import default_text
 from llamad.flags.table import TABLE
+from recipe import pin
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
@@ -247,6 +248,7 @@ def test_the_recipe_without_a_network_names_every_package() -> None:
     needed = {*project["build-system"]["requires"], *project["project"]["dependencies"]}
     names = {re.split(r"[<>=~!\[; ]", one)[0] for one in needed}
     assert names - set(download[1].split()) == set()
+    assert f" {pin.LLAMA_CPP.package}=={pin.LLAMA_CPP.version}\n" in page
 
 
 def test_the_page_of_sizes_computes_its_tables() -> None:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from recipe import build, report
+from recipe import build, pin, report
 from tiny_llama_cpp import CHECKOUT, Recipe, write_archive, write_script
 
-SDIST = "llama_cpp_python-0.3.36.tar.gz"
+SDIST = pin.LLAMA_CPP.filename
 
 
 def test_no_compiler(recipe: Recipe, tree: Path, tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_a_wrong_hash_from_the_index(recipe: Recipe, tree: Path, tmp_path: Path)
     """pip itself refuses the file before anything inside it runs."""
     index = tmp_path / "index"
     index.mkdir()
-    write_archive(tree, index / SDIST, "llama_cpp_python-0.3.36")
+    write_archive(tree, index / SDIST, SDIST.removesuffix(".tar.gz"))
 
     line = recipe.refused("libraries", PIP_NO_INDEX="1", PIP_FIND_LINKS=str(index))
 
