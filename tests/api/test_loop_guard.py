@@ -43,9 +43,9 @@ def chat(client: Client, **options: Any) -> dict[str, Any]:
 
 
 def n_loops(client: Client) -> int:
-    found = re.search(rb"^llamad:loops_total (\d+)", client.get("/metrics").body, re.MULTILINE)
-    assert found
-    return int(found[1])
+    line = re.search(rb"^llamad:loops_total (\d+)", client.get("/metrics").body, re.MULTILINE)
+    assert line
+    return int(line[1])
 
 
 def test_a_chat_ends(looping: Client) -> None:

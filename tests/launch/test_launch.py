@@ -338,13 +338,13 @@ def _begun(folder: Path, stand_ins: Path, *arguments: str) -> subprocess.Popen[s
 
 
 def _daemons(port: int) -> list[int]:
-    found = []
+    daemons = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             words = listener._command(int(entry.name))
             if str(port) in words and "launch" not in words:
-                found.append(int(entry.name))
-    return found
+                daemons.append(int(entry.name))
+    return daemons
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])

@@ -218,8 +218,8 @@ def test_counters_of_an_embedding_server(embedders: Pair) -> None:
 
     def counters(client: Client) -> dict[str, float]:
         text = client.get("/metrics").body.decode()
-        found = re.findall(r"^llamacpp:(\w+) (\S+)$", text, re.MULTILINE)
-        return {name: float(value) for name, value in found if name in names}
+        lines = re.findall(r"^llamacpp:(\w+) (\S+)$", text, re.MULTILINE)
+        return {name: float(value) for name, value in lines if name in names}
 
     before = [counters(one) for one in embedders[:2]]
     embedders.both("POST", "/v1/embeddings", {"input": ["hello world", "goodbye world"]})

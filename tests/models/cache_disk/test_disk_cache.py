@@ -404,8 +404,8 @@ def test_a_slow_disk_delays_a_request_no_longer_than_computing(disk, monkeypatch
 def test_only_the_blocks_that_a_prompt_needs_are_read(disk):
     disk.memory.put(tokens_of(1, 3000))
     disk.step()
-    found = again(disk).find([*tokens_of(1, 300), 5, 6]).found
-    assert [one.n_tokens for one in found.files] == [256, 512]
+    match = again(disk).find([*tokens_of(1, 300), 5, 6]).found
+    assert [one.n_tokens for one in match.files] == [256, 512]
     # A few tokens of a block are not worth it.
     assert len(again(disk).find([*tokens_of(1, 3000)[:260], *tokens_of(5, 900)]).found.files) == 1
 

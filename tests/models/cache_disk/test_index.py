@@ -89,12 +89,12 @@ def test_most_of_the_prompt_is_found_like_by_comparing_all():
         ]
         best = max(n_common(packed(one), packed(prompt[:-1])) for one in prompts)
         part = best % BLOCK_TOKENS
-        found = index.find(chain(prompt))
-        n = found.n_tokens if found else 0
+        match = index.find(chain(prompt))
+        n = match.n_tokens if match else 0
         assert n == best or (part < PART_MIN and n == best - part), i
-        if found:
-            assert lengths(found)[:-1] == [BLOCK_TOKENS * (j + 1) for j in range(len(found.blocks) - 1)]
-            assert found.blocks[-1].n_tokens >= found.n_tokens
+        if match:
+            assert lengths(match)[:-1] == [BLOCK_TOKENS * (j + 1) for j in range(len(match.blocks) - 1)]
+            assert match.blocks[-1].n_tokens >= match.n_tokens
 
 
 def test_a_prompt_that_needs_an_end_is_found_up_to_one():
@@ -108,12 +108,12 @@ def test_a_prompt_that_needs_an_end_is_found_up_to_one():
         ([*tokens[: BLOCK_TOKENS + 9], 5], BLOCK_TOKENS + 9),
         ([*tokens[: BLOCK_TOKENS + 8], -5, 5], 0),
     ):
-        found = index.find(chain(prompt))
-        assert (found.n_tokens if found else 0) == n
-        if found:
-            assert found.end is not None
-            assert found.end.n_tokens == n
-            assert len(found.blocks) == -(-n // BLOCK_TOKENS)
+        match = index.find(chain(prompt))
+        assert (match.n_tokens if match else 0) == n
+        if match:
+            assert match.end is not None
+            assert match.end.n_tokens == n
+            assert len(match.blocks) == -(-n // BLOCK_TOKENS)
 
 
 def test_other_keys_models_and_adapters_find_nothing():
