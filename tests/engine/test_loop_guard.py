@@ -54,13 +54,15 @@ LOOPS = {
     "equal objects": ("[\n" + OBJECT * 400, 1100),
     "a list that counts": ("".join(f"{i}. The answer is the same.\n" for i in range(1, 3000)), 14_000),
     "objects that count": ("".join(f'{{"id": {i}, "page": {i * 10}}},\n' for i in range(3000)), 18_000),
-    "a row of zeros": ("0, " * 3000, 4200),
+    "a row of zeros": ("0, " * 40_000, 66_000),
     "a row of dashes": ("-+" * 9000, 4200),
     "empty lines": (" \n" * 5000, 4200),
 }
 TEXTS = {
     "seven times a paragraph": PARAGRAPH * 7,
     "a table of 500 zeros": "static const uint8_t zeros[] = {\n" + "    0x00, 0x00, 0x00, 0x00,\n" * 125,
+    "10,000 zeros": "0x00, " * 10_000,
+    "a data set with two values in turns": "".join(f"1  1000000000000.{i % 2}\n" for i in range(2000)),
     "50 rows of 80 numbers": (", ".join(map(str, range(80))) + "\n") * 50,
     "counting to 1,000": ", ".join(map(str, range(1, 1001))),
     "300 lines that count": "".join(f"item_{i} = make_item({i})\n" for i in range(300)),

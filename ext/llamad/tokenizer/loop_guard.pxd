@@ -12,6 +12,7 @@ ctypedef struct Repeats:
     int32_t period             # 0: none is known
     int32_t n_repeated         # symbols in a row that repeat those one period before, and
     int32_t n_words            # how many of these are words, or parts of them
+    int32_t n_numbers          # how many of these have digits
 
 ctypedef struct LoopGuard:
     Repeats tokens

@@ -9,6 +9,7 @@
 #
 # How long a text must have repeated itself was chosen so that it happens in no file of a large corpus
 # (`python -m bench loop-guard`): real tables of zeros and lists of identical rows are long, words repeat less often.
+# The longest that is known has 36,000 tokens: a data set with two values in turns.
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
@@ -17,11 +18,12 @@ cdef enum:
     # The least symbols that must be repetitions, and how many repetitions of the period.
     WORDS_LEAST = 1024
     WORDS_TIMES = 8
-    TABLE_LEAST = 4096        # of text without words
-    TABLE_TIMES = 64
+    SIGNS_LEAST = 4096        # of text without words and numbers
+    NUMBERS_LEAST = 65536     # of text with numbers, but without words
+    TABLE_TIMES = 64          # of both
     COUNTS_LEAST = 8192       # of text with words where numbers count
     COUNTS_TIMES = 64
-    WORDS_SHARE = 8           # one of so many symbols is a word, or it is a text without words
+    WORDS_SHARE = 8           # one of so many symbols is a word, or it is a text without words; the same for numbers
 
     GRAM = 8
     WINDOW = 4096             # symbols that are kept; a period has fewer
@@ -68,7 +70,7 @@ cdef void _repeats_free(Repeats *repeats) noexcept nogil:
 
 cdef void _repeats_begin(Repeats *repeats) noexcept nogil:
     memset(repeats.places, 0, PLACES * sizeof(int32_t))
-    repeats.n = repeats.period = repeats.n_repeated = repeats.n_words = 0
+    repeats.n = repeats.period = repeats.n_repeated = repeats.n_words = repeats.n_numbers = 0
     repeats.hash = 0
 
 
@@ -86,7 +88,7 @@ cdef int _goes_on(const Repeats *repeats, int32_t symbol, int32_t value) noexcep
             == <int64_t>repeats.values[at & repeats.mask] - repeats.values[before & repeats.mask])
 
 
-cdef void _repeats_add(Repeats *repeats, int32_t symbol, int32_t value, int is_word) noexcept nogil:
+cdef void _repeats_add(Repeats *repeats, int32_t symbol, int32_t value, int is_word, int is_number) noexcept nogil:
     cdef int32_t at
     cdef int32_t *place
     repeats.hash = repeats.hash * <uint32_t>FACTOR + <uint32_t>symbol
@@ -95,8 +97,9 @@ cdef void _repeats_add(Repeats *repeats, int32_t symbol, int32_t value, int is_w
     if _goes_on(repeats, symbol, value):
         repeats.n_repeated += 1
         repeats.n_words += is_word
+        repeats.n_numbers += is_number
     else:
-        repeats.n_repeated = repeats.n_words = 0
+        repeats.n_repeated = repeats.n_words = repeats.n_numbers = 0
     at = repeats.n & repeats.mask
     repeats.symbols[at] = symbol
     if repeats.values != NULL:
@@ -130,7 +133,7 @@ cdef void loop_guard_begin(LoopGuard *guard) noexcept nogil:
 
 cdef void _end_number(LoopGuard *guard) noexcept nogil:
     if guard.n_digits:
-        _repeats_add(&guard.counts, NUMBER, guard.number, 0)
+        _repeats_add(&guard.counts, NUMBER, guard.number, 0, 1)
     guard.number = guard.n_digits = 0
 
 
@@ -149,7 +152,7 @@ cdef void _count(LoopGuard *guard, int32_t token, const char *piece, int32_t n_p
     if first:
         _end_number(guard)
     if first < 0:
-        _repeats_add(&guard.counts, token, 0, is_word)
+        _repeats_add(&guard.counts, token, 0, is_word, 0)
         return
     for i in range(first, n_piece):
         guard.number = guard.number * 10 + (piece[i] - ZERO)
@@ -172,15 +175,27 @@ cdef int _is_word(const char *piece, int32_t n_piece) noexcept nogil:
     return n_lower > 0 and n_lower + n_upper > 1
 
 
+cdef int _has_digit(const char *piece, int32_t n_piece) noexcept nogil:
+    cdef int32_t i
+    for i in range(n_piece):
+        if ZERO <= piece[i] <= NINE:
+            return 1
+    return 0
+
+
 cdef int _has_words(const Repeats *repeats) noexcept nogil:
     return repeats.n_words * <int64_t>WORDS_SHARE >= repeats.n_repeated
+
+
+cdef int _has_numbers(const Repeats *repeats) noexcept nogil:
+    return repeats.n_numbers * <int64_t>WORDS_SHARE >= repeats.n_repeated
 
 
 cdef int32_t _tokens_needed(const Repeats *tokens) noexcept nogil:
     """Return how many tokens must be repetitions."""
     if _has_words(tokens):
         return max(<int32_t>WORDS_LEAST, WORDS_TIMES * tokens.period)
-    return max(<int32_t>TABLE_LEAST, TABLE_TIMES * tokens.period)
+    return max(<int32_t>(NUMBERS_LEAST if _has_numbers(tokens) else SIGNS_LEAST), TABLE_TIMES * tokens.period)
 
 
 cdef int32_t _counts_needed(const Repeats *counts) noexcept nogil:
@@ -197,7 +212,7 @@ cdef float loop_guard_nearness(const LoopGuard *guard) noexcept nogil:
 cdef int loop_guard_add(LoopGuard *guard, int32_t token, const char *piece, int32_t n_piece) noexcept nogil:
     """Take the next token of the text. Return whether the text repeats itself."""
     cdef int is_word = _is_word(piece, n_piece)
-    _repeats_add(&guard.tokens, token, 0, is_word)
+    _repeats_add(&guard.tokens, token, 0, is_word, _has_digit(piece, n_piece))
     _count(guard, token, piece, n_piece, is_word)
     return (guard.tokens.n_repeated >= _tokens_needed(&guard.tokens)
             or guard.counts.n_repeated >= _counts_needed(&guard.counts))
