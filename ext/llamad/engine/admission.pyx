@@ -3,14 +3,17 @@
 from libc.stdint cimport int32_t, int64_t
 
 from llamad.base.system cimport now_us
+from llamad.engine.costs.scheduler cimport STATES_US_MAX
 from llamad.engine.events cimport emit_admitted, emit_failed, finish_failed
 from llamad.engine.kv.cells cimport cells_fit_running, cells_spare, cells_wanted
 from llamad.engine.kv.eviction cimport slots_choose
 from llamad.engine.kv.slots cimport SLOT_PREFILLING, Slot, slot_take
 from llamad.engine.kv.task_queue cimport Task, queue_remove, queue_take, task_close
 from llamad.engine.prefix.parking cimport parking_run
+from llamad.engine.prefix.restoring cimport restoring_next, restoring_oldest
 from llamad.engine.prefix.sharing cimport (
-    prefix_fork, prefix_is_awaited, prefix_prepare, prefix_shared_running, prefix_should_wait, prefix_time_is_up,
+    prefix_fork, prefix_is_awaited, prefix_is_given_up, prefix_prepare, prefix_shared_running, prefix_should_wait,
+    prefix_time_is_up,
 )
 from llamad.engine.prefix.prompt_ends cimport prompt_end_row
 from llamad.engine.publish cimport publish_task
@@ -76,11 +79,13 @@ cdef void _announce(State *state, Slot *slot) noexcept nogil:
 
 
 cdef void admission_announce(State *state) noexcept nogil:
-    """Emit the admitted events of tasks that were admitted silently."""
+    """Emit the admitted events of tasks that were admitted silently, or that have got what the prompt cache had."""
+    cdef Slot *slot
     cdef int32_t i
     for i in range(state.slots.n):
-        if state.slots.items[i].state == SLOT_PREFILLING and not state.slots.items[i].is_announced:
-            _announce(state, &state.slots.items[i])
+        slot = &state.slots.items[i]
+        if slot.state == SLOT_PREFILLING and not slot.is_announced and not slot.restored_entry:
+            _announce(state, slot)
 
 
 cdef void _admit(State *state, Slot *slot, Task *task, int is_announced) noexcept nogil:
@@ -89,19 +94,36 @@ cdef void _admit(State *state, Slot *slot, Task *task, int is_announced) noexcep
     slot_take(&state.slots, slot, task)
     parking_run(state, slot)
     slot.is_announced = 0
-    if is_announced or slot.n_tokens == slot.n_prefill:
+    if is_announced and not slot.restored_entry or slot.n_tokens == slot.n_prefill:
         _announce(state, slot)
     if slot.n_tokens == slot.n_prefill:
         sample_step_alone(state, slot, prompt_end_row(state, task))
 
 
-cdef void admission_run(State *state, int is_announced) noexcept nogil:
+cdef int _restore_parts(State *state) noexcept nogil:
+    """Restore parts of prompts for the slots that wait for them, in the order of their tasks, for a limited time. Return
+    whether any slot still waits."""
+    cdef Slot *slot = restoring_oldest(state)
+    cdef int64_t last_us = 0
+    while slot != NULL and state.cache.turn_us + last_us <= STATES_US_MAX:
+        last_us = -state.cache.turn_us
+        publish_task(state, slot.task.command.id)
+        restoring_next(state, slot)
+        publish_task(state, 0)
+        last_us += state.cache.turn_us
+        slot = restoring_oldest(state)
+    return slot != NULL
+
+
+cdef int32_t admission_run(State *state, int is_announced) noexcept nogil:
     """Admit waiting tasks in their order. A task lets others pass while it is bound to a busy slot, or waits for its
     group or for a slot that is prefilling the same prefix; one without room does not. All tasks wait for suspended
-    ones."""
+    ones. Then restore parts of what admitted tasks get from the prompt cache. Return whether there is more to save or to
+    restore."""
     cdef Task *task = state.queue.first if not suspension_is_waiting(&state.slots) else NULL
     cdef Task *next
     cdef Slot *slot
+    cdef int32_t n_put_off = 0
     state.cache.turn_us = 0
     while task != NULL and not prefix_time_is_up(state):
         next = task.next
@@ -116,9 +138,17 @@ cdef void admission_run(State *state, int is_announced) noexcept nogil:
             if prefix_should_wait(state, task):
                 task = next
                 continue
+            slot = prefix_fork(&state.slots, slot, task)
+            if not prefix_is_given_up(state, slot, task):
+                n_put_off = 1
+                break
             queue_take(&state.queue, task)
-            _admit(state, prefix_fork(&state.slots, slot, task), task, is_announced)
+            _admit(state, slot, task, is_announced)
         elif task.command.options.id_slot < 0:
             break
         task = next
     publish_task(state, 0)
+    if is_announced:
+        n_put_off += _restore_parts(state)
+        admission_announce(state)
+    return n_put_off

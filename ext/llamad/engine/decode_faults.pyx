@@ -33,7 +33,7 @@ cdef enum:
 
 cdef int _has_work(const Slot *slot) noexcept nogil:
     if slot.state == SLOT_PREFILLING:
-        return 1
+        return slot.restored_entry == 0
     return slot.state == SLOT_DECODING and not slot.task.is_paused and not load_int(&slot.deferral)
 
 

@@ -7,6 +7,7 @@ from llamad.base.system cimport load_time, now_us, sleep_us, store_int, store_ti
 from llamad.engine.kv.host_cache cimport cache_release
 from llamad.engine.kv.slots cimport SLOT_PREFILLING, Slot, slot_is_recomputing, slot_release
 from llamad.engine.kv.task_queue cimport task_close
+from llamad.engine.prefix.restoring cimport restoring_end
 from llamad.engine.sampler.logprobs cimport probs_sent
 from llamad.engine.sampler.sampler cimport sampler_close
 from llamad.engine.state.engine_state cimport State
@@ -202,6 +203,7 @@ cdef void _let_go(State *state, Slot *slot) noexcept nogil:
         state.drafts.end(state.drafts.arg, slot)
     if slot.held_entry:
         cache_release(&state.cache, slot.held_entry)
+    restoring_end(state, slot)
     sampler_close(slot.sampler)
     matcher_close(slot.matcher)
     task_close(slot.task)

@@ -319,7 +319,7 @@ cdef void engine_run(State *state) noexcept nogil:
         n_put_off = shares_run(state)
         n_put_off += actions_run(state)
         suspension_run(state)
-        admission_run(state, 1)
+        n_put_off += admission_run(state, 1)
         prompt_ends_run(state)
         n_released = state.n_released
         context_make_room(state)
@@ -336,7 +336,7 @@ cdef void engine_run(State *state) noexcept nogil:
         if state.plan.batch.n_tokens > 0 or state.plan.media_slot != NULL:
             _step(state, is_waking_later)
             may_save = parking_may_save(state, now_us() - now)
-            is_waking_later = not may_save and _can_wake_later(state)
+            is_waking_later = not may_save and n_put_off == 0 and _can_wake_later(state)
             if not is_waking_later:
                 _wake(state)
             if may_save:

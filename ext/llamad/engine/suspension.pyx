@@ -18,6 +18,7 @@ from llamad.engine.kv.host_cache cimport cache_drop, cache_hold, cache_restore
 from llamad.engine.kv.slots cimport (
     SLOT_DECODING, SLOT_PREFILLING, SLOT_SUSPENDED, STOPS_MAX, Slot, Slots, slot_clear, slot_drop_partial, slot_is_pending,
 )
+from llamad.engine.prefix.restoring cimport restoring_end
 from llamad.engine.prefix.sharing cimport prefix_make_room
 from llamad.engine.state.engine_state cimport State
 from llamad.protocol.messages cimport STOP_LIMIT
@@ -25,7 +26,7 @@ from llamad.protocol.messages cimport STOP_LIMIT
 
 # --- suspending -------------------------------------------------------------------------------------------------
 
-cdef int _yields_to(const Slot *slot, const Slot *other) noexcept nogil:
+cdef int suspension_yields(const Slot *slot, const Slot *other) noexcept nogil:
     """Return whether the slot's task is suspended before the other's."""
     if slot.task.is_paused != other.task.is_paused:
         return slot.task.is_paused
@@ -41,7 +42,7 @@ cdef Slot *suspension_choose(Slots *slots) noexcept nogil:
         slot = &slots.items[i]
         if slot.state == SLOT_PREFILLING or slot.state == SLOT_DECODING:
             n += 1
-            if chosen == NULL or _yields_to(slot, chosen):
+            if chosen == NULL or suspension_yields(slot, chosen):
                 chosen = slot
     return chosen if n > 1 else NULL
 
@@ -57,6 +58,7 @@ cdef uint64_t _save(State *state, Slot *slot) noexcept nogil:
 
 cdef void _hold(State *state, Slot *slot, int32_t n_held, uint64_t entry) noexcept nogil:
     """Suspend the task with n_held tokens in this entry of the prompt cache; 0: they are computed again."""
+    restoring_end(state, slot)
     slot_clear(&state.slots, slot)
     slot.n_held = n_held
     slot.held_entry = entry

@@ -1,6 +1,8 @@
 """The prompt cache over real memories: after a prompt has come back from host memory the next token's logits are, bit
 for bit, those without the detour. Tiny models of every kind of memory."""
 
+import asyncio
+
 import numpy as np
 import pytest
 from support.hosted_model import Hosted
@@ -64,3 +66,24 @@ def test_a_long_prompt_comes_back_from_its_parts(tiny, kind, flags):
         assert h.engine.stats()["cache_entries"] == (1 if "off" in flags else 3)
         assert h.next(0, [*LONG, 70], len(LONG)) == expected
         assert h.engine.stats()["cache_restored"] == len(LONG)
+
+
+def test_a_long_prompt_comes_back_beside_another_task(tiny):
+    """Part by part, while the other one is prefilled and writes."""
+    flags = ("-c", "4096", "-np", "2", "--kv-unified", "-ctk", "f32", "-ctv", "f32")
+
+    def together(h):
+        async def both():
+            return await asyncio.gather(h.write(1, OTHER[:60], 60), h.write(0, [*LONG, 70], 40))
+
+        (first, _), (second, done) = h.run(both())
+        return first.tokens, second.tokens, done.n_cached
+
+    with Hosted(tiny["llama"], "--cache-ram", "0", *flags) as h:
+        *expected, _ = together(h)
+    with Hosted(tiny["llama"], *flags) as h:
+        h.read(0, LONG)
+        h.read(0, [50, *LONG[:100]])
+        *tokens, n_cached = together(h)
+        assert tokens == expected
+        assert n_cached == len(LONG) == h.engine.stats()["cache_restored"]

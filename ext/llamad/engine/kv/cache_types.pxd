@@ -2,6 +2,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from llamad.base.function_table cimport llamad_table
+from llamad.base.system cimport now_us
 from llamad.engine.kv.checkpoints cimport CheckpointList, Checkpoints
 from llamad.engine.kv.device_copies cimport Copies
 from llamad.engine.kv.trust cimport Trust
@@ -19,6 +20,7 @@ ctypedef struct CacheEntry:
     int32_t before           # that entry's row, or -1
     int32_t n_behind         # entries that need this one
     int32_t is_held          # for a suspended task: it is not evicted
+    int32_t n_readers        # slots that are getting it in parts: neither
     int32_t is_locked        # its pages are locked, for a device that reads them; -1: they cannot be locked
     CheckpointList checkpoints
     uint8_t *pages           # SES1: its head, all tokens, then the state of its cells
@@ -62,3 +64,11 @@ ctypedef struct Cache:
     uint64_t n_dropped       # entries that were dropped to make room
     int64_t state_us
     int64_t state_us_max
+
+
+cdef inline void cache_spent(Cache *cache, int64_t t_start) noexcept nogil:
+    """Count the time since t_start as spent on states."""
+    cdef int64_t us = now_us() - t_start
+    cache.turn_us += us
+    cache.state_us += us
+    cache.state_us_max = max(cache.state_us_max, us)

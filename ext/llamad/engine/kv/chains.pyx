@@ -119,6 +119,17 @@ cdef void chain_use(Cache *cache, int64_t i) noexcept nogil:
         i = chain_before(cache, i)
 
 
+cdef int32_t chain_return(Cache *cache, int64_t i) noexcept nogil:
+    """Note that the prompt of this entry has returned. Return how often it has."""
+    cdef int64_t k = i
+    while k >= 0:
+        if not cache.entries[k].is_held:
+            cache.memory.rows[cache.entries[k].row].n_returns += 1
+        k = chain_before(cache, k)
+    chain_use(cache, i)
+    return cache.memory.rows[cache.entries[i].row].n_returns
+
+
 cdef size_t chain_bytes(const Cache *cache, int64_t i) noexcept nogil:
     """Return the size of the whole state."""
     cdef size_t n = 0
@@ -130,9 +141,24 @@ cdef size_t chain_bytes(const Cache *cache, int64_t i) noexcept nogil:
 
 # --- restoring ------------------------------------------------------------------------------------------------------
 
-cdef int _restore_one(Cache *cache, const Slot *slot, const CacheEntry *entry) noexcept nogil:
-    """Add the entry's cells to the slot's sequence. Return whether that was possible. If llama.cpp ends the engine here,
-    the next one does not try the entry again."""
+cdef int64_t chain_part(const Cache *cache, int64_t i, int32_t begin) noexcept nogil:
+    """Return the index of entry i or of one before it: the one whose cells begin with this token; -1 if there is none."""
+    while i >= 0 and cache.entries[i].begin > begin:
+        i = chain_before(cache, i)
+    return i if i >= 0 and cache.entries[i].begin == begin else -1
+
+
+cdef int32_t chain_boundary(const Cache *cache, int64_t i, int32_t n) noexcept nogil:
+    """Return the largest number of tokens up to n after which a part of entry i begins."""
+    while cache.entries[i].begin > n:
+        i = chain_before(cache, i)
+    return cache.entries[i].begin
+
+
+cdef int chain_restore_part(Cache *cache, const Slot *slot, int64_t i) noexcept nogil:
+    """Add the entry's cells to the slot's sequence, which has those before them. Return 1, or 0 if that was not possible;
+    then the sequence has what it had. If llama.cpp ends the engine here, the next one does not try the entry again."""
+    cdef const CacheEntry *entry = &cache.entries[i]
     cdef int32_t seq = cache.spare_seq if entry.begin else slot.id
     cdef uint64_t n = <uint64_t>entry.n_tokens * sizeof(int32_t) + HEAD
     cdef unsigned int state
@@ -140,6 +166,7 @@ cdef int _restore_one(Cache *cache, const Slot *slot, const CacheEntry *entry) n
         return 0
     state = memory_risk(cache.memory, entry.row)
     if cache.table.state_set(cache.ctx, seq, entry.pages + n, entry.n_state, 0) != entry.n_state:
+        cache.table.seq_rm(cache.ctx, seq, -1, -1)
         return 0
     if seq != slot.id:
         cache.table.seq_cp(cache.ctx, seq, slot.id, -1, -1)
@@ -151,19 +178,12 @@ cdef int _restore_one(Cache *cache, const Slot *slot, const CacheEntry *entry) n
 cdef int64_t chain_restore(Cache *cache, const Slot *slot, int64_t i) noexcept nogil:
     """Make the slot's sequence, which is empty, hold the whole state. Return -1, or the index of the entry that cannot be
     restored; then the sequence is empty."""
-    cdef int64_t k, j = i
-    cdef int32_t depth = 0, _
-    while j >= 0:
-        depth += 1
-        j = chain_before(cache, j)
-    while depth > 0:
-        depth -= 1
-        k = i
-        for _ in range(depth):
-            k = chain_before(cache, k)
-        if not _restore_one(cache, slot, &cache.entries[k]):
-            if cache.entries[k].begin:
-                cache.table.seq_rm(cache.ctx, cache.spare_seq, -1, -1)
+    cdef int64_t k
+    cdef int32_t n = 0
+    while n < cache.entries[i].n_tokens:
+        k = chain_part(cache, i, n)
+        if not chain_restore_part(cache, slot, k):
             cache.table.seq_rm(cache.ctx, slot.id, -1, -1)
             return k
+        n = cache.entries[k].n_tokens
     return -1

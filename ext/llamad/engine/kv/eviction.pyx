@@ -165,8 +165,8 @@ cdef Slot *slots_least_valuable(Slots *slots, const Slot *spared) noexcept nogil
 # --- the prompt cache in host memory --------------------------------------------------------------------------------
 
 cdef int cache_is_kept(const Cache *cache, int64_t i) noexcept nogil:
-    """Return whether the entry is pinned, held or being extended."""
-    return (cache.entries[i].is_held or cache.entries[i].id == cache.pinned
+    """Return whether the entry is pinned, held, being extended or being restored in parts."""
+    return (cache.entries[i].is_held or cache.entries[i].n_readers or cache.entries[i].id == cache.pinned
             or cache.entries[i].row == cache.extended)
 
 

@@ -16,10 +16,10 @@ from llamad.engine.kv.cache_entries cimport (
     entries_add, entries_drop, entries_drop_chain, entries_get, entries_index, entries_remove,
 )
 from llamad.engine.kv.cache_lookup cimport cache_hash, cache_shares
-from llamad.engine.kv.cache_types cimport SPARE_NONE, SPARE_READY, SPARE_WANTED, Cache, CacheEntry
+from llamad.engine.kv.cache_types cimport SPARE_NONE, SPARE_READY, SPARE_WANTED, Cache, CacheEntry, cache_spent
 from llamad.engine.kv.chains cimport (
     Segment, chain_before, chain_bytes, chain_can_hold, chain_close, chain_has, chain_link, chain_open, chain_plan,
-    chain_restore, chain_use,
+    chain_restore, chain_return, chain_use,
 )
 from llamad.engine.kv.checkpoints cimport list_cut, list_free, list_init, list_reaches, list_share
 from llamad.engine.kv.device_copies cimport copies_free, copies_has, copies_make, copies_restore
@@ -250,13 +250,6 @@ cdef int cache_prepare_save(Cache *cache, const Slots *slots, const Slot *slot) 
     return cache_prepare(cache, n)
 
 
-cdef void _spent(Cache *cache, int64_t t_start) noexcept nogil:
-    cdef int64_t us = now_us() - t_start
-    cache.turn_us += us
-    cache.state_us += us
-    cache.state_us_max = max(cache.state_us_max, us)
-
-
 cdef void _describe(Cache *cache, int32_t row, int32_t n_tokens, size_t n_bytes, const AdapterSpan *adapters,
                     uint64_t owner, uint64_t session, int32_t retention_s) noexcept nogil:
     cdef llamad_cache_row *about = &cache.memory.rows[row]
@@ -331,7 +324,7 @@ cdef CacheEntry *_save(Cache *cache, Slots *slots, const Slot *slot, const Segme
     cache.n_saves += 1
     cost = <double>(now_us() - t_start) / (n_end - entry.begin)
     cache.save_token_us += RARE_LEARN_RATE * (cost - cache.save_token_us) if cache.save_token_us > 0 else cost
-    _spent(cache, t_start)
+    cache_spent(cache, t_start)
     return entry
 
 
@@ -412,7 +405,7 @@ cdef int cache_insert(Cache *cache, const Slots *slots, const uint8_t *data,
               command.retention_s)
     entries_add(cache, row)
     memory_publish(cache.memory, row)
-    _spent(cache, t_start)
+    cache_spent(cache, t_start)
     return RESULT_DONE
 
 
@@ -422,7 +415,7 @@ cdef void cache_copy(Cache *cache, const Slots *slots, const Slot *slot, uint64_
     cdef int64_t t_start = now_us(), i = entries_index(cache, id)
     if i >= 0:
         copies_make(&cache.copies, slots, slot.id, id, chain_bytes(cache, i))
-        _spent(cache, t_start)
+        cache_spent(cache, t_start)
 
 
 cdef int64_t _unlocked(const Cache *cache, uint64_t id) noexcept nogil:
@@ -446,7 +439,7 @@ cdef void cache_lock(Cache *cache, uint64_t id) noexcept nogil:
     if i >= 0:
         entry = &cache.entries[i]
         entry.is_locked = 1 if cache.table.lock_pages(cache.ctx, entry.pages, entry.capacity) else -1
-        _spent(cache, t_start)
+        cache_spent(cache, t_start)
 
 
 cdef void cache_release(Cache *cache, uint64_t id) noexcept nogil:
@@ -482,13 +475,7 @@ cdef int cache_restore(Cache *cache, Slots *slots, Slot *slot, uint64_t id) noex
     slot.n_pos = ids_positions(slot.tokens, slot.n_tokens) if slots.takes_rows else slot.n_tokens
     slot.adapters = entry.adapters
     slot.owner = entry.owner
-    k = i
-    while k >= 0:
-        if not cache.entries[k].is_held:
-            cache.memory.rows[cache.entries[k].row].n_returns += 1
-        k = chain_before(cache, k)
-    slot.n_returns = cache.memory.rows[entry.row].n_returns
+    slot.n_returns = chain_return(cache, i)
     list_share(cache.checkpoints, &slot.checkpoints, &entry.checkpoints)
-    chain_use(cache, i)
-    _spent(cache, t_start)
+    cache_spent(cache, t_start)
     return 0

@@ -64,6 +64,10 @@ ctypedef struct Slot:
     int32_t is_unsaved       # the prompt cache had no room for it
     int32_t is_awaited       # an action that was put off waits for it: no task may take it before
 
+    # While it gets its prompt's beginning from the prompt cache, in parts (prefix/restoring.pyx); 0 otherwise.
+    uint64_t restored_entry
+    int32_t n_restored       # how many tokens it gets from this entry
+
     # The running task.
     int32_t n_cached
     const int32_t *prefill   # the tokens to prefill: the prompt, or the slot's own tokens, which are computed again
@@ -166,6 +170,7 @@ cdef int32_t slot_keep(Slots *slots, Slot *slot, int32_t n) noexcept nogil
 cdef void slot_clear(Slots *slots, Slot *slot) noexcept nogil
 cdef void slot_take(Slots *slots, Slot *slot, Task *task) noexcept nogil
 cdef void slot_release(Slots *slots, Slot *slot) noexcept nogil
+cdef int slots_others_run(const Slots *slots, const Slot *slot) noexcept nogil
 cdef void slots_forget(Slots *slots) noexcept nogil
 cdef int32_t slot_discard(Slots *slots, const Slot *slot, int32_t n_keep) noexcept nogil
 cdef int slot_shift(Slots *slots, Slot *slot, int32_t n_keep, int32_t n_discard) noexcept nogil

@@ -250,6 +250,15 @@ cdef void slot_release(Slots *slots, Slot *slot) noexcept nogil:
     slot.t_used_us = now_us()
 
 
+cdef int slots_others_run(const Slots *slots, const Slot *slot) noexcept nogil:
+    """Return whether any other slot has a task that is not suspended."""
+    cdef int32_t i
+    for i in range(slots.n):
+        if i != slot.id and slots.items[i].state in (SLOT_PREFILLING, SLOT_DECODING):
+            return 1
+    return 0
+
+
 cdef void slots_forget(Slots *slots) noexcept nogil:
     """Note that all sequences are empty, because the context is new."""
     cdef int32_t i
@@ -397,6 +406,8 @@ cdef int32_t slots_check_integrity(const Slots *slots) noexcept nogil:
             return 12
         if slot.held_entry and slot.state != SLOT_SUSPENDED:
             return 13
+        if slot.restored_entry and (slot.state != SLOT_PREFILLING or slot.n_tokens >= slot.n_restored):
+            return 19
         if slot.n_parked and (slot.n_tokens or slot.state != SLOT_IDLE or slot.host_entry == 0):
             return 17
     if n_suspended != slots.n_suspended:

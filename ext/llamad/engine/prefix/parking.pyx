@@ -28,13 +28,13 @@ from llamad.engine.costs.scheduler cimport (
 from llamad.engine.state.flush cimport flush_pending
 from llamad.engine.kv.cache_entries cimport entries_get
 from llamad.engine.kv.cache_lookup cimport cache_holds
-from llamad.engine.kv.cache_types cimport SPARE_WANTED, CacheEntry
+from llamad.engine.kv.cache_types cimport SPARE_WANTED
 from llamad.engine.kv.chains cimport chain_can_hold
 from llamad.engine.kv.host_cache cimport (
     cache_copy, cache_is_slow, cache_lock, cache_prepare_save, cache_restore, cache_save, cache_save_next, cache_unsaved,
 )
 from llamad.engine.kv.slots cimport SLOT_IDLE, Slot, Slots, slot_clear, slot_is_pending
-from llamad.engine.prefix.sharing cimport prefix_make_room
+from llamad.engine.prefix.sharing cimport prefix_is_saved, prefix_make_room
 from llamad.engine.state.engine_state cimport State
 from llamad.protocol.cache_memory cimport memory_sign
 
@@ -57,12 +57,6 @@ cdef int _is_candidate(const State *state, const Slot *slot) noexcept nogil:
         PARK_TOKENS_MIN if state.plan.has_device else CACHE_TOKENS_MIN)
 
 
-cdef int _is_saved(const State *state, const Slot *slot) noexcept nogil:
-    """Return whether the prompt cache has all that the slot holds."""
-    cdef const CacheEntry *entry = entries_get(&state.cache, slot.host_entry) if slot.host_entry else NULL
-    return entry != NULL and entry.n_tokens == slot.n_tokens
-
-
 cdef int _save(State *state, Slot *slot, int all_parts) noexcept nogil:
     """Save the slot's state, or only its next part; return whether the prompt cache has all of it now. If there is no
     room, it is not tried again."""
@@ -73,10 +67,10 @@ cdef int _save(State *state, Slot *slot, int all_parts) noexcept nogil:
             slot.host_entry = cache_save(&state.cache, &state.slots, slot)
         else:
             slot.host_entry = cache_save_next(&state.cache, &state.slots, slot)
-        if _parks(state) and _is_saved(state, slot):
+        if _parks(state) and prefix_is_saved(state, slot):
             cache_copy(&state.cache, &state.slots, slot, slot.host_entry)
     slot.is_unsaved = slot.host_entry == 0
-    return _is_saved(state, slot)
+    return prefix_is_saved(state, slot)
 
 
 cdef void _park(State *state, Slot *slot) noexcept nogil:
@@ -100,7 +94,7 @@ cdef void parking_run(State *state, const Slot *spared) noexcept nogil:
         is_alone = is_alone and (slot.state == SLOT_IDLE or slot == spared)
     for i in range(state.slots.n):
         slot = &state.slots.items[i]
-        if slot != spared and _is_candidate(state, slot) and (_is_saved(state, slot) or is_alone and (
+        if slot != spared and _is_candidate(state, slot) and (prefix_is_saved(state, slot) or is_alone and (
                 cache_prepare_save(&state.cache, &state.slots, slot) and _save(state, slot, 1))):
             _park(state, slot)
 
@@ -109,7 +103,7 @@ cdef void parking_run(State *state, const Slot *spared) noexcept nogil:
 
 cdef int _is_unsaved(const State *state, const Slot *slot) noexcept nogil:
     """Return whether the slot has a prefix that should be saved. To park it, the slot needs an entry of its own."""
-    if not _is_candidate(state, slot) or slot.is_unsaved or _is_saved(state, slot):
+    if not _is_candidate(state, slot) or slot.is_unsaved or prefix_is_saved(state, slot):
         return 0
     return _parks(state) or cache_holds(&state.cache, &state.slots, slot) < slot.n_tokens
 

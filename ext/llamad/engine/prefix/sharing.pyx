@@ -4,25 +4,28 @@ from libc.stdint cimport int32_t, uint64_t
 
 from llamad.engine.prefix.checkpointing cimport checkpointing_plan
 from llamad.engine.costs.scheduler cimport (
-    CACHE_TOKENS_MIN, GPU_SAVE_TOKENS_MIN, RESTORE_PART, SAVE_GAIN, SAVE_PART, SAVE_TOKENS_MIN, STATES_US_MAX,
-    VALUED_TOKENS_MIN, WAIT_TOKENS_MIN,
+    CACHE_TOKENS_MIN, GPU_SAVE_TOKENS_MIN, RESTORE_PART, SAVE_GAIN, SAVE_PART, SAVE_TOKENS_MIN, SEGMENT_TOKENS,
+    STATES_US_MAX, VALUED_TOKENS_MIN, WAIT_TOKENS_MIN,
 )
 from llamad.engine.state.flush cimport flush_pending
 from llamad.protocol.adapter_span cimport span_common
 from llamad.engine.kv.cache_entries cimport entries_get
 from llamad.engine.kv.cache_lookup cimport cache_common, cache_find, cache_holds
+from llamad.engine.kv.cache_types cimport CacheEntry
 from llamad.engine.kv.cells cimport cells_busy, cells_fit
+from llamad.engine.kv.chains cimport chain_can_hold
 from llamad.engine.kv.chunk_reuse cimport reuse_chunks, reuse_reaches
 from llamad.engine.kv.eviction cimport slots_cheaper, slots_least_valuable
-from llamad.engine.kv.host_cache cimport cache_restore, cache_save, cache_unsaved
+from llamad.engine.kv.host_cache cimport cache_restore, cache_save, cache_save_next, cache_unsaved
 from llamad.engine.kv.shared_cells cimport shared_with_any
 from llamad.engine.kv.slots cimport (
     SLOT_DECODING, SLOT_PREFILLING, Slot, Slots, common_prefix, may_use, slot_can_cut, slot_can_keep, slot_clear,
-    slot_common, slot_is_pending, slot_keep,
+    slot_common, slot_is_pending, slot_keep, slots_others_run,
 )
 from llamad.engine.kv.task_queue cimport Task
 from llamad.engine.prefix.copying cimport prefix_copy, prefix_copy_gain, prefix_copy_reaches
 from llamad.engine.prefix.prompt_ends cimport prompt_end_row
+from llamad.engine.prefix.restoring cimport restoring_begin, restoring_pays
 from llamad.engine.state.engine_state cimport State
 from llamad.protocol.row_ids cimport run_floor
 
@@ -195,16 +198,47 @@ cdef void _save(State *state, Slot *slot, int32_t n_keep) noexcept nogil:
         cache_save(&state.cache, &state.slots, slot)
 
 
+cdef int prefix_is_saved(const State *state, const Slot *slot) noexcept nogil:
+    """Return whether the prompt cache has all that the slot holds, as far as the slot has noted."""
+    cdef const CacheEntry *entry = entries_get(&state.cache, slot.host_entry) if slot.host_entry else NULL
+    return entry != NULL and entry.n_tokens == slot.n_tokens
+
+
+cdef int prefix_is_given_up(State *state, Slot *slot, const Task *task) noexcept nogil:
+    """Save what the idle slot loses if it takes the task, so that streams of other slots do not stand still for that and
+    for what the task restores. Return whether the slot can take the task now; if not, call it again in the next turn."""
+    cdef Slots *slots = &state.slots
+    if not slots_others_run(slots, slot) or prefix_is_saved(state, slot):
+        return 1
+    if not _is_worth_saving(state, slot, slot_can_keep(slots, slot, slot_common(slot, task))):
+        return 1
+    if slot_is_pending(slots, slot) and flush_pending(state, slot) < 0:
+        return 1
+    if not chain_can_hold(&state.cache, slots, slot):
+        slot.host_entry = cache_save(&state.cache, slots, slot)
+        return slot.host_entry == 0 or not prefix_time_is_up(state)
+    while cache_unsaved(&state.cache, slots, slot) > SEGMENT_TOKENS:
+        if prefix_time_is_up(state):
+            return 0
+        if cache_save_next(&state.cache, slots, slot) == 0:
+            return 1
+    return 1
+
+
+cdef void prefix_evict(State *state, Slot *slot) noexcept nogil:
+    """Evict what the idle slot holds."""
+    if not state.cache.drops_idle and not prefix_time_is_up(state):
+        _save(state, slot, 0)
+    slot_clear(&state.slots, slot)
+
+
 cdef int32_t prefix_evict_idle(State *state, const Slot *spared) noexcept nogil:
     """Evict the least valuable idle prefix. Return its length; 0 if no idle slot but `spared` holds any."""
     cdef Slot *slot = slots_least_valuable(&state.slots, spared)
-    cdef int32_t n
-    if slot == NULL:
-        return 0
-    if not state.cache.drops_idle and not prefix_time_is_up(state):
-        _save(state, slot, 0)
-    n = slot.n_tokens
-    slot_clear(&state.slots, slot)
+    cdef int32_t n = 0
+    if slot != NULL:
+        n = slot.n_tokens
+        prefix_evict(state, slot)
     return n
 
 
@@ -232,6 +266,9 @@ cdef int _restore(State *state, Slot *slot, uint64_t id, int32_t n) noexcept nog
     state.cache.pinned = 0
     if not has_room:
         return -1
+    if restoring_pays(state, slot, id):
+        restoring_begin(state, slot, id, n)
+        return 0
     if cache_restore(&state.cache, &state.slots, slot, id) < 0:
         return -1
     if 4 * n < 3 * slot.n_tokens:

@@ -11,7 +11,7 @@ from llamad.engine.kv.slots cimport SLOT_DECODING, SLOT_PREFILLING, Slot, Slots
 
 cdef int _has_work(const Slot *slot) noexcept nogil:
     if slot.state == SLOT_PREFILLING:
-        return 1
+        return slot.restored_entry == 0
     return slot.state == SLOT_DECODING and not slot.task.is_paused and not load_int(&slot.deferral)
 
 
@@ -63,7 +63,8 @@ cdef double _turn_us(const AdapterTurns *turns, const Slots *slots) noexcept nog
 
 
 cdef void turns_choose(AdapterTurns *turns, Slots *slots, int64_t now) noexcept nogil:
-    """Choose the set for this step. Slots that need another one sit it out (slot.sits_out)."""
+    """Choose the set for this step. Slots that need another one sit it out (slot.sits_out), and those that are still
+    getting a part of their prompt from the prompt cache."""
     cdef Slot *oldest
     cdef Slot *slot
     cdef int32_t i
@@ -76,6 +77,7 @@ cdef void turns_choose(AdapterTurns *turns, Slots *slots, int64_t now) noexcept 
         turns.is_new = 1
     for i in range(slots.n):
         slot = &slots.items[i]
-        slot.sits_out = oldest != NULL and span_at(&slot.adapters, slot.n_tokens) != turns.set
+        slot.sits_out = slot.restored_entry != 0 or (
+            oldest != NULL and span_at(&slot.adapters, slot.n_tokens) != turns.set)
         if not slot.sits_out:
             slot.t_turn_us = now

@@ -30,7 +30,7 @@ ctypedef struct FakeModel:
     int32_t n_seqs
     int32_t n_streams_told     # number of streams in states
     int64_t decode_us          # how long a decode takes
-    int64_t state_us           # how long saving a state takes
+    int64_t state_us           # how long saving or restoring a state takes
     int64_t token_us           # how long each of its tokens takes
     int64_t shape_us           # how much longer the first two decodes with another number of tokens take, as on a GPU
     int32_t n_tokens_last

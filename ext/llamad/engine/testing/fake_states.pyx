@@ -370,6 +370,8 @@ cdef size_t fake_state_set(void *ctx, int32_t seq_id, const uint8_t *data, size_
         store_int(&model.fail_state, 0)
         return 0
     model.bad_calls += seq.is_written_later or seq.is_read_later
+    if model.state_us:
+        sleep_us(model.state_us)
     if flags & LLAMAD_STATE_ON_DEVICE and not _open_copy(model, &source):
         return 0
     model.bad_calls += _take_int(&source) != <uint32_t>MAGIC
