@@ -194,28 +194,37 @@ def test_a_copy_that_cannot_be_cut_is_dropped():
         h.wait(first)
 
 
-def test_a_shift_leaves_cells_alone_that_another_slot_holds_as_well():
-    """In a unified cache a position belongs to the cell. The two write on, each beyond its context, and each drops
-    what they share instead of moving it (Harness.check_cells compares every position)."""
-    fake = Fake(n_ctx=64, unified=True, decode_us=50)
-    with Harness(fake, n_slots=2, n_ctx=64, n_cells=256) as h:
-        tasks = [h.submit(b"p" * 40, group=1, n_predict=40 + 5 * i) for i in range(2)]
-        h.wait(*tasks)
-        assert h.n_cached(tasks[1]) == 41
-        assert [h.end(task).n_decoded for task in tasks] == [40, 45]
-        assert all(h.end(task).truncated for task in tasks)  # truncated: both did shift
+@pytest.mark.parametrize("n_cells", [64, 80, 256])
+@pytest.mark.parametrize("n_prompt", [20, 40, 60])
+def test_a_shift_leaves_cells_alone_that_another_slot_holds_as_well(n_cells, n_prompt):
+    """In a unified cache a position belongs to the cell. All write on, each beyond its context, and each gets cells of
+    its own before it moves any (Harness.check_cells compares every position): they have the text of a task alone."""
+
+    def write(n_tasks):
+        fake = Fake(n_ctx=64, n_cells=n_cells, unified=True, decode_us=50, chaos=7)
+        with Harness(fake, n_slots=3, n_ctx=64, n_cells=n_cells, cache_bytes=1 << 20) as h:
+            tasks = [h.submit(b"p" * n_prompt, group=1, n_predict=100 + 5 * i) for i in range(n_tasks)]
+            h.wait(*tasks)
+            assert all(h.end(task).truncated for task in tasks)  # truncated: all did shift
+            return [h.tokens(task)[:100] for task in tasks]
+
+    (alone,) = write(1)
+    assert write(3) == [alone] * 3
 
 
-def test_a_shift_that_would_move_all_that_is_left_ends_the_task():
-    fake = Fake(n_ctx=64, unified=True, decode_us=50)
-    with Harness(fake, n_slots=2, n_ctx=64, n_cells=256) as h:
-        tasks = [h.submit(b"p" * 62, group=1, n_predict=n) for n in (100, -1)]
-        h.port.pause(tasks[1])
-        h.wait(tasks[0])
-        assert (h.end(tasks[0]).stop_type, h.end(tasks[0]).truncated) == (STOP_LIMIT, True)
-        h.port.resume(tasks[1])
-        h.port.abort(tasks[1])
-        h.wait(tasks[1])
+def test_an_idle_slot_gives_up_cells_that_must_move():
+    def write(*prompts):
+        fake = Fake(n_ctx=64, unified=True, chaos=7)
+        with Harness(fake, n_slots=2, n_ctx=64, n_cells=256, cache_bytes=1 << 20) as h:
+            tasks = []
+            for i, prompt in enumerate(prompts):
+                tasks.append(h.submit(prompt, n_predict=100 * (i == len(prompts) - 1) + 1, id_slot=i))
+                h.wait(tasks[-1])
+            return h.n_cached(tasks[-1]), h.tokens(tasks[-1])
+
+    n_cached, tokens = write(b"p" * 60, b"p" * 60 + b"q")
+    assert n_cached >= 60
+    assert tokens == write(b"p" * 60 + b"q")[1]
 
 
 actions = st.lists(

@@ -1,5 +1,5 @@
-# Owns: how a task goes on that an earlier engine began and that was running when it ended. Runs on the engine thread,
-# after a decode. Must not sample anything.
+# Owns: how a task goes on that an earlier engine began and that was running when it ended, or whose sequence was computed
+# again (suspension.pyx). Runs on the engine thread, after a decode. Must not sample anything.
 #
 # The front has the tokens that were drawn, the text that was sent, and a mark of the sampler. The slot prefills the prompt
 # and all drawn tokens but the last, which is its next token. Its sampler, grammar and text get their state by taking the
@@ -10,7 +10,7 @@ from libc.string cimport memchr, memcpy
 
 from llamad.base.system cimport now_us
 from llamad.engine.events cimport finish_failed
-from llamad.engine.kv.slots cimport Slot, slot_is_replayed
+from llamad.engine.kv.slots cimport SLOT_DECODING, Slot, slot_is_recomputing, slot_is_replayed
 from llamad.engine.sample_step cimport sample_step_open
 from llamad.engine.sampler.logprobs cimport probs_reserve_for
 from llamad.engine.sampler.sampler cimport sampler_accept, sampler_return_to
@@ -118,12 +118,17 @@ cdef int32_t _replay(State *state, Slot *slot) noexcept nogil:
 
 
 cdef void replay_run(State *state) noexcept nogil:
-    """Let the slots decode that have prefilled what an earlier engine had. Call after a decode."""
+    """Let the slots decode that have prefilled what an earlier engine had, or what they had before. Call after a
+    decode."""
     cdef Slot *slot
     cdef int32_t i, failure
     for i in range(state.slots.n):
         slot = &state.slots.items[i]
-        if slot.task == NULL or not slot_is_replayed(slot) or slot.n_tokens < slot.n_prefill:
+        if slot.task == NULL or slot.n_tokens < slot.n_prefill:
+            continue
+        if slot_is_recomputing(slot):
+            slot.state = SLOT_DECODING
+        if not slot_is_replayed(slot):
             continue
         failure = _replay(state, slot)
         if failure:

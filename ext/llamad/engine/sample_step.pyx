@@ -77,8 +77,6 @@ cdef int32_t _prepare(State *state, int64_t now) noexcept nogil:
         slot = &state.slots.items[state.outputs[i]]
         if slot.task == NULL:
             continue  # the task failed in take_prompt_probs()
-        if slot_is_recomputing(slot):
-            slot.state = SLOT_DECODING
         if slot.state == SLOT_PREFILLING:
             _begin_decoding(state, slot, now if now else now_us())
             if now:

@@ -141,14 +141,14 @@ cdef int _restore(State *state, Slot *slot) noexcept nogil:
 
 
 cdef void _compute_again(State *state, Slot *slot) noexcept nogil:
-    """Make the empty slot prefill what it held, and if it was decoding, also its next token."""
+    """Make the empty slot prefill what it held. If it was decoding, its next token is decoded after that (replay.pyx), so
+    that a full context is shifted before, as it would have been."""
     cdef int32_t i
     state.stats.n_recomputed += <uint64_t>slot.n_held
     slot.n_begun = slot.n_looked = 0
     if slot.held_state == SLOT_DECODING:
-        slot.tokens[slot.n_held] = slot.next_token
         slot.prefill = slot.tokens
-        slot.n_prefill = slot.n_held + 1
+        slot.n_prefill = slot.n_held
         for i in range(STOPS_MAX):
             slot.stops[i] = 0
     slot.state = SLOT_PREFILLING

@@ -183,7 +183,8 @@ cdef int32_t slots_check_integrity(const Slots *slots) noexcept nogil
 
 
 cdef inline int slot_is_recomputing(const Slot *slot) noexcept nogil:
-    """Return whether it prefills what its task had before it was suspended, including its output so far."""
+    """Return whether it prefills what its task had before it was suspended, including its output so far. Nothing is
+    sampled at the end of that, because its next token was sampled before."""
     return slot.state == SLOT_PREFILLING and slot.sampler != NULL
 
 

@@ -294,20 +294,17 @@ cdef int32_t slot_can_drop(Slots *slots, const Slot *slot, int32_t n_keep, int32
 
 cdef int32_t slot_discard(Slots *slots, const Slot *slot, int32_t n_keep) noexcept nogil:
     """Return how many tokens after the first n_keep are dropped when the context is shifted; 0 if it cannot be shifted.
-    Changes nothing.
-
-    Only cells that belong to this slot alone may move, so tokens that other slots share are dropped too."""
+    Changes nothing."""
     cdef int32_t n_left = slot.n_tokens - n_keep, n_discard = slot.task.command.options.n_discard
     if slots.group_n > 1 or slot.n_tokens <= 4 or slot_has_rows(slots, slot) or not slots.table.can_shift(slots.ctx):
         return 0
     n_discard = min(n_discard, n_left - 1) if n_discard > 0 else n_left // 2
-    n_discard = max(n_discard, shared_with_any(&slots.shared, slot.id) - n_keep)
     return n_discard if n_discard < n_left else 0
 
 
 cdef int slot_shift(Slots *slots, Slot *slot, int32_t n_keep, int32_t n_discard) noexcept nogil:
-    """Make room: drop n_discard tokens after the first n_keep and move the rest forward. Return 0, or -1 if the memory
-    refuses; then nothing has changed."""
+    """Make room: drop n_discard tokens after the first n_keep and move the rest forward, whose cells no other slot may
+    share. Return 0, or -1 if the memory refuses; then nothing has changed."""
     if slots.table.seq_rm(slots.ctx, slot.id, n_keep, n_keep + n_discard) != 1:
         return -1
     if n_keep + n_discard < slot.n_tokens:

@@ -18,7 +18,8 @@ from llamad.engine.costs.scheduler cimport (
 )
 from llamad.engine.kv.cells cimport cells_fit
 from llamad.engine.kv.slots cimport (
-    SLOT_DECODING, SLOT_PREFILLING, Slot, Slots, slot_is_replayed, slot_room, slot_shows_prompt, slot_until,
+    SLOT_DECODING, SLOT_PREFILLING, Slot, Slots, slot_is_recomputing, slot_is_replayed, slot_room, slot_shows_prompt,
+    slot_until,
 )
 from llamad.engine.scheduler.adapter_turns cimport turns_learn
 from llamad.engine.scheduler.fillers cimport fillers_choose
@@ -355,7 +356,7 @@ cdef void batch_fill(Plan *plan, Slots *slots) noexcept nogil:
         elif plan_has_output(plan, slot):
             n_prompt = slot.n_prefill
             with_probs = slot_shows_prompt(slot)
-            is_replayed = slot_is_replayed(slot)
+            is_replayed = slot_is_replayed(slot) or slot_is_recomputing(slot)
             for k in range(n_prompt - 1 if plan.is_separate else slot.n_tokens, slot.n_tokens + slot.n_planned):
                 _add(plan, slot, slot.prefill[k], slot.n_pos + k - slot.n_tokens,
                      with_probs or (k == n_prompt - 1 and not is_replayed))
