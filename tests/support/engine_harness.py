@@ -213,7 +213,14 @@ class Harness:
         self.until(lambda: self.fake.is_waiting)
 
     def wait(self, *task_ids: int) -> None:
-        self.until(lambda: all(self.end(task_id) for task_id in task_ids))
+        left = list(reversed(task_ids))
+
+        def have_ended() -> bool:
+            while left and self.end(left[-1]):
+                left.pop()
+            return not left
+
+        self.until(have_ended)
 
     def wait_first(self, task_id: int, kind: type = TextEvent) -> None:
         self.until(lambda: any(isinstance(event, kind) for event in self.events[task_id]))

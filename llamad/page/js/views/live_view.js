@@ -100,7 +100,8 @@ export class LiveView {
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
       const answer = await health(this.model);
-      this.take({ generated: 0, prompt: 0, busy: answer?.body.slots_processing ?? 0, waiting: 0, cache: 0, reused: 0, again: 0 });
+      const busy = answer?.body.slots_processing ?? 0;
+      this.take({ generated: 0, prompt: 0, busy, waiting: 0, cache: 0, reused: 0, again: 0 });
       this.showOnly(["Busy slots"]);
       return noteOf(error, "Speed, queue and cache", "--metrics");
     }
