@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from support.chats.forced_calls import CALL_MAX
 from support.clients.official_clients import anthropic
 
 GREEDY = {"temperature": 0}  # newer clients have no argument for it
@@ -92,7 +93,7 @@ def test_tools_round_trip(official: anthropic.Anthropic, streamed: bool) -> None
     question: list[Any] = [{"role": "user", "content": "What is the weather in Paris?"}]
     options: Any = {
         "model": "any",
-        "max_tokens": 64,
+        "max_tokens": CALL_MAX,
         "extra_body": GREEDY,
         "tools": [WEATHER],
         "tool_choice": {"type": "tool", "name": "get_weather", "disable_parallel_tool_use": True},
@@ -122,7 +123,7 @@ def test_tools_round_trip(official: anthropic.Anthropic, streamed: bool) -> None
 
 
 def test_any_tool_is_forced(official: anthropic.Anthropic) -> None:
-    message = ask(official, max_tokens=64, tools=[WEATHER], tool_choice={"type": "any"})
+    message = ask(official, max_tokens=CALL_MAX, tools=[WEATHER], tool_choice={"type": "any"})
     assert message.content[0].type == "tool_use"
 
 

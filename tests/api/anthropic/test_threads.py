@@ -6,12 +6,11 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import pytest
+from support.chats.forced_calls import CALL_MAX
 from support.clients.official_clients import anthropic
 
 HELLO: list[Any] = [{"role": "user", "content": "My name is Ada."}]
 MORE: list[Any] = [{"role": "user", "content": "What is my name?"}]
-# A model with random weights writes white space wherever it may. Then the longest call has some 320 characters.
-CALL_MAX = 512
 
 
 @pytest.mark.parametrize("path", ["/v1/messages", "/v1/messages/count_tokens"])

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 import pytest
+from support.chats.forced_calls import CALL_MAX
 
 from llamad.api.request.ignored_fields import HEADER, NAMES_MAX, LeftOut
 
@@ -110,7 +111,9 @@ def test_the_other_tools_stay(client: Any) -> None:
     """Beside a left-out tool, a function can be forced as ever."""
     function = {"name": "get_weather", "parameters": PARAMETERS}
     tools = [{"type": "web_search"}, {"type": "function", "function": function}]
-    answer = client.post(CHAT, {**BODIES[CHAT], "tools": tools, "tool_choice": "required", "max_tokens": 256})
+    answer = client.post(
+        CHAT, {**BODIES[CHAT], "tools": tools, "tool_choice": "required", "max_tokens": CALL_MAX}
+    )
     assert answer.status == 200, answer.body
     assert answer.json["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "get_weather"
     assert answer.headers[HEADER.lower()] == "tools.web_search"

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.chats.forced_calls import CALL_MAX
 from support.fake_daemon import Faked
 
 from llamad.api.generate.accounting import model_word
@@ -233,7 +234,7 @@ def test_vectors_have_their_tokens(ask: Any) -> None:
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses"])
 def test_tool_calls_are_a_reason(live: Any, path: str, stream: bool) -> None:
-    body = {**BODIES[path], "stream": stream, "max_tokens": 300, "tool_choice": "required"}
+    body = {**BODIES[path], "stream": stream, "max_tokens": CALL_MAX, "tool_choice": "required"}
     function = {"name": "weather", "parameters": WEATHER}
     if path == "/v1/messages":
         body["tools"] = [{"name": "weather", "input_schema": WEATHER}]

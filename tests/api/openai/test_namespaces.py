@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import pytest
+from support.chats.forced_calls import CALL_MAX
 from support.clients.official_clients import openai
 
 from llamad.api.openai.namespaces import read_offer
@@ -28,8 +29,6 @@ WEATHER = namespace("mcp__weather__", function("now"), function("soon"))
 TRAINS = namespace("trains", function("now"))
 PLAIN = function("shell")
 TOOLS = [PLAIN, WEATHER, TRAINS]
-# A model with random weights writes white space wherever it may. Then the longest call has some 320 characters.
-CALL_MAX = 512
 
 
 def names(choice: Any, tools: list[Any] = TOOLS) -> tuple[list[str], Any]:

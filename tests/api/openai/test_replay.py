@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from support.chats import templates
+from support.chats.forced_calls import CALL_MAX
 from support.chats.replayed import mangled
 from support.fake_daemon import Faked
 from support.http_client import Client
@@ -197,7 +198,7 @@ def forced_in_responses(client: Client, choice: str) -> tuple[Turn, Turn]:
 
 def forced_in_messages(client: Client, choice: str) -> tuple[Turn, Turn]:
     tool = {"name": "read", "description": "Reads", "input_schema": PARAMETERS}
-    body: dict[str, Any] = {"tools": [tool], "max_tokens": 200, **DRAWN}
+    body: dict[str, Any] = {"tools": [tool], "max_tokens": CALL_MAX, **DRAWN}
     messages: list[Any] = [{"role": "user", "content": ASK}]
     wanted = {"type": "tool", "name": "read"} if choice == "named" else {"type": "any"}
     first = post(client, "/v1/messages", {**body, "messages": messages, "tool_choice": wanted})

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.chats.forced_calls import CALL_MAX
 from support.clients.official_clients import openai
 from support.fake_daemon import Faked
 
@@ -71,7 +72,7 @@ def test_required(official: openai.OpenAI) -> None:
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "clock"}}])
 def test_a_forced_call_ends_the_answer(client: Any, choice: Any) -> None:
     """Random weights would go on calling until the limit, and leave the last call incomplete."""
-    body = {"messages": ASK, "tools": [CLOCK], "tool_choice": choice, "max_tokens": 200}
+    body = {"messages": ASK, "tools": [CLOCK], "tool_choice": choice, "max_tokens": CALL_MAX}
     answer = client.post(PATH, body).json["choices"][0]
     assert answer["finish_reason"] == "tool_calls"
     assert [call["function"]["name"] for call in answer["message"]["tool_calls"]] == ["clock"]
@@ -83,7 +84,8 @@ def test_a_forced_call_ends_the_answer(client: Any, choice: Any) -> None:
 
 def test_parallel(official: openai.OpenAI) -> None:
     """The grammar of several calls, with one call behind the other."""
-    answer = ask(official, tools=[WEATHER], tool_choice="required", parallel_tool_calls=True).choices[0]
+    several: Any = {"tool_choice": "required", "parallel_tool_calls": True, "max_tokens": CALL_MAX}
+    answer = ask(official, tools=[WEATHER], **several).choices[0]
     assert answer.message.tool_calls
     assert all(json.loads(call.function.arguments)["city"] for call in answer.message.tool_calls[:1])
 
