@@ -41,7 +41,9 @@ class Catalogue(msgspec.Struct, frozen=True):
         """Return the entry with this id, else the one with this alias, else None. The hub's host may stand before it,
         as clients of Ollama write names."""
         bare = next((name.removeprefix(host) for host in HUBS if name.startswith(host)), name)
-        entries = (self.entries.get(one) or self.entries.get(self.aliases.get(one, "")) for one in (name, bare))
+        entries = (
+            self.entries.get(one) or self.entries.get(self.aliases.get(one, "")) for one in (name, bare)
+        )
         return next((entry for entry in entries if entry is not None), None)
 
 
