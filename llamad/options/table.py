@@ -105,8 +105,8 @@ class Options(SamplingOptions, kw_only=True, rename=_DOTTED):
         length(
             help="end the answer, with `stop_type` `loop`, if it repeats itself without end",
             note="Words must have been repeated for 1,024 tokens and 8 times; other signs for 4,096 and 64 times;"
-            " tables of numbers, which may really be long, for 65,536 and 64 times; lists whose numbers count for 8,192"
-            " and 64 times. With `ignore_eos`, chats are not guarded by default",
+            " tables of numbers, which may really be long, for 65,536 and 64 times; lists whose numbers count for"
+            " 16,384 and 64 times. With `ignore_eos`, chats are not guarded by default",
             default="on for chats",
             flags=("--loop-guard",),
             off=("--no-loop-guard",),

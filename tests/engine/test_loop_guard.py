@@ -52,8 +52,8 @@ LOOPS = {
     "a paragraph": (PARAGRAPH * 40, 2000),
     "two languages": ("Das weiß ich nicht. 私は知りません。 " * 200, 1100),
     "equal objects": ("[\n" + OBJECT * 400, 1100),
-    "a list that counts": ("".join(f"{i}. The answer is the same.\n" for i in range(1, 3000)), 14_000),
-    "objects that count": ("".join(f'{{"id": {i}, "page": {i * 10}}},\n' for i in range(3000)), 18_000),
+    "a list that counts": ("".join(f"{i}. The answer is the same.\n" for i in range(1, 4000)), 28_000),
+    "objects that count": ("".join(f'{{"id": {i}, "page": {i * 10}}},\n' for i in range(4000)), 36_000),
     "a row of zeros": ("0, " * 40_000, 66_000),
     "a row of dashes": ("-+" * 9000, 4200),
     "empty lines": (" \n" * 5000, 4200),
@@ -66,6 +66,10 @@ TEXTS = {
     "50 rows of 80 numbers": (", ".join(map(str, range(80))) + "\n") * 50,
     "counting to 1,000": ", ".join(map(str, range(1, 1001))),
     "300 lines that count": "".join(f"item_{i} = make_item({i})\n" for i in range(300)),
+    "the small integers of CPython": "".join(
+        f"    CheckRefcnt((PyObject *)&_Py_SINGLETON(small_ints)[_PY_NSMALLNEGINTS + {i}]);\n"
+        for i in range(400)
+    ),
     "a year of days": "".join(f'<option value="{i}">Day {i}</option>\n' for i in range(1, 366)),
     "4,000 rows of numbers": "".join(f"{i},0,0\n" for i in range(4000)),
     "equal objects with other values": "".join(f'{{"id": "{hash(i * 7.3) % 9973}"}},\n' for i in range(999)),
