@@ -42,7 +42,7 @@ def _load(models: ManyModels, exchange: Exchange, name: str) -> None:
     if entry is None:
         raise ApiError(404, f"model is not found: {name!r}")
     engine_id = models.engine_id(entry)
-    if models.is_running(entry):
+    if models.is_running(entry) and not models.fleet.is_unloading(engine_id):
         raise bad("model is already running")
     models.fleet.load(engine_id)
     exchange.send(Response(200, _SUCCESS))

@@ -9,11 +9,12 @@ import asyncio
 import math
 from collections.abc import Callable
 
-from llamad.api.request.errors import ApiError, share_full
+from llamad.api.request.errors import ApiError, bad, share_full
 from llamad.api.service.admission import Place
 from llamad.api.service.usage import Usage
 from llamad.base.fair_count import FairCount
 from llamad.models.fleet.fleet import Fleet, RefusedError
+from llamad.models.fleet.transitions import NOT_LOADED
 
 UNLIMITED = 1 << 30
 
@@ -56,11 +57,16 @@ class Gate:
         """Whether the engine serves or is about to."""
         return self._fleet.is_running(self.engine_id)
 
-    def enter(self, client: int, name: str, deadline: float = math.inf) -> Ticket | None:
+    def enter(
+        self, client: int, name: str, deadline: float = math.inf, *, loads: bool = True
+    ) -> Ticket | None:
         """Count a request for a model of this name. Return None if it may go on at once, else the ticket with which it
-        waits. Raises ApiError if it cannot wait."""
+        waits. Raises ApiError if it cannot wait, or if the engine would have to be loaded for it and `loads` does not
+        allow that."""
+        if not loads and not self.is_running:
+            raise bad(NOT_LOADED)
         try:
-            future = self._fleet.enter(self.engine_id, name, deadline)
+            future = self._fleet.enter(self.engine_id, name, deadline, loads=loads)
         except RefusedError as error:
             raise _api_error(error) from None
         if future is None:

@@ -12,8 +12,8 @@ import math
 import time
 from collections.abc import Callable
 
-from llamad.api.request.errors import ApiError, bad
-from llamad.api.service.gate import Gate
+from llamad.api.request.errors import ApiError
+from llamad.api.service.gate import Gate, Ticket
 from llamad.api.service.served_model import ServedModel
 from llamad.http.exchange import Exchange
 from llamad.http.request import Request
@@ -50,10 +50,7 @@ def serve(served: ServedModel, exchange: Exchange, handler: Handler) -> None:
 
 
 def _serve_at_gate(served: ServedModel, gate: Gate, exchange: Exchange, handler: Handler) -> None:
-    if not gate.is_running and not _loads(served, exchange.request):
-        raise bad("model is not loaded; load it with POST /models/load, or leave out autoload=false")
-    client, deadline = served.service.client(exchange.request), _deadline(served, exchange.request)
-    ticket = gate.enter(client, served.name, deadline)
+    ticket = _entered(served, gate, exchange.request)
     if ticket is None:
         served.service.uses.begin(exchange, served.usage)
         handler(served, exchange)
@@ -101,6 +98,12 @@ def describe(served: ServedModel, exchange: Exchange, handler: Handler) -> None:
         handler(served, exchange)
 
 
+def _entered(served: ServedModel, gate: Gate, request: Request) -> Ticket | None:
+    """Let a request enter the gate. Return None if it may go on at once, else its ticket. Raises ApiError."""
+    client, deadline = served.service.client(request), _deadline(served, request)
+    return gate.enter(client, served.name, deadline, loads=_loads(served, request))
+
+
 def _loads(served: ServedModel, request: Request) -> bool:
     """Return whether a request may load its model."""
     asked = request.query.get("autoload")
@@ -118,8 +121,7 @@ async def until_awake(served: ServedModel, exchange: Exchange) -> None:
     if served.gate is not None:
         if exchange in served.service.uses:
             return  # it went through the gate already
-        request = exchange.request
-        ticket = served.gate.enter(served.service.client(request), served.name, _deadline(served, request))
+        ticket = _entered(served, served.gate, exchange.request)
         if ticket is not None:
             try:
                 await ticket.wait()

@@ -153,22 +153,28 @@ class Fleet:
         """Whether an engine serves, is about to, or sleeps."""
         return self.scheduler.state(id) in COUNTED or self._engines[id].host.state is State.SLEEPING
 
+    def is_unloading(self, id: str) -> bool:
+        """Whether an engine still serves, but is unloaded on request as soon as its requests have ended."""
+        return self.scheduler.is_unloading(id)
+
     def failure(self, id: str) -> str:
         """Return why an engine cannot be loaded, or an empty text."""
         return self.scheduler.reason(id) if self.scheduler.state(id) is ModelState.FAILED else ""
 
     # Requests.
 
-    def enter(self, id: str, name: str, deadline: float = float("inf")) -> asyncio.Future[None] | None:
+    def enter(
+        self, id: str, name: str, deadline: float = float("inf"), *, loads: bool = True
+    ) -> asyncio.Future[None] | None:
         """Count a request of a model, which has this name for its client. Return None if it may go on at once, else a
         future that says when. The future raises RefusedError; cancelling it withdraws the request. Every request that
-        went on must call leave()."""
+        went on must call leave(). Without `loads` an engine that is about to leave is not started again for it."""
         if self._is_closed:
             raise RefusedError(503, "The server is shutting down", 5)
         ticket, engine = next(self._tickets), self._engines[id]
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting[ticket] = future, engine, name
-        effects = self.scheduler.request(id, ticket, _now(), deadline)
+        effects = self.scheduler.request(id, ticket, _now(), deadline, loads=loads)
         # An admission only moves a sleep later, and the timer looks at every model.
         self._apply(effects, sets_timer=not (len(effects) == 1 and isinstance(effects[0], Admit)))
         if future.done() and future.exception() is None:

@@ -49,6 +49,7 @@ class Model(msgspec.Struct, eq=False):
     is_removed: bool = False
 
     waiters: OrderedDict[int, float] = msgspec.field(default_factory=OrderedDict)  # ticket: time of arrival
+    bound: set[int] = msgspec.field(default_factory=set)  # the waiters for which it must not be loaded again
     asked_at: float | None = None  # when the operator asked for it, until it is loaded
     n_active: int = 0
 

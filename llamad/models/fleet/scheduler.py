@@ -76,8 +76,11 @@ class Scheduler:
 
     # Requests.
 
-    def request(self, name: str, ticket: int, now: float, deadline: float = math.inf) -> list[Effect]:
-        """Admit the request at once if its model is loaded; else let it wait, until its deadline."""
+    def request(
+        self, name: str, ticket: int, now: float, deadline: float = math.inf, *, loads: bool = True
+    ) -> list[Effect]:
+        """Admit the request at once if its model is loaded; else let it wait, until its deadline. If it must not load a
+        model (`loads`), and this one is about to leave, it waits only until that is certain."""
         model = self._models.get(name)
         if model is None or model.is_removed:
             title = model.title if model is not None else name
@@ -93,7 +96,7 @@ class Scheduler:
             self._refuse_late(model, ticket)
         else:
             is_first = not model.is_wanted
-            self._table.enqueue(model, ticket, now)
+            self._table.enqueue(model, ticket, now, loads=loads)
             if deadline < math.inf:
                 self._set_deadline(ticket, deadline)
             if is_first:  # otherwise nothing has changed for the allocator
@@ -203,6 +206,7 @@ class Scheduler:
         if model is None or model.state in RESTING or model.state is State.STOPPING:
             return []
         if model.state is State.DRAINING and not model.is_victim:
+            self._table.refuse_bound(model)
             self._table.end(model)
         elif is_memory and model.state is not State.PLANNING and model.is_wanted and not model.has_refitted:
             self._refit(model, now)
@@ -330,6 +334,11 @@ class Scheduler:
 
     def state(self, name: str) -> State:
         return self._models[name].state
+
+    def is_unloading(self, name: str) -> bool:
+        """Return whether a model finishes its requests, because the operator unloads it."""
+        model = self._models[name]
+        return model.state is State.DRAINING and model.leaving == "unloaded"
 
     def waiting(self, name: str) -> int:
         return len(self._models[name].waiters)

@@ -18,6 +18,9 @@ SOUND_SECONDS = 60.0
 BACKOFF_SECONDS = 5.0
 BACKOFF_MAX_SECONDS = 300.0
 
+# The beginning is llama-server's, because clients search for it.
+NOT_LOADED = "model is not loaded; load it with POST /models/load, or leave out autoload=false"
+
 _REST: Mapping[StopReason, State] = {"slept": State.SLEEPING, "failed": State.FAILED}
 
 
@@ -75,6 +78,7 @@ class Table:
             self.counters.waits.observe(now - since)
             self.admit(model, ticket, now)
         model.waiters.clear()
+        model.bound.clear()
 
     # Requests.
 
@@ -83,15 +87,18 @@ class Table:
         model.used_at = now
         self._effects.append(Admit(ticket))
 
-    def enqueue(self, model: Model, ticket: int, now: float) -> None:
+    def enqueue(self, model: Model, ticket: int, now: float, *, loads: bool) -> None:
         model.waiters[ticket] = now
         self.tickets[ticket] = model
+        if not loads:
+            model.bound.add(ticket)
 
     def forget(self, ticket: int) -> None:
         """Take a request out of its queue if it waits in one."""
         model = self.tickets.pop(ticket, None)
         if model is not None:
             del model.waiters[ticket]
+            model.bound.discard(ticket)
 
     def refuse(
         self, name: str, ticket: int, status: int, reason: str, retry_after: float | None = None
@@ -106,6 +113,11 @@ class Table:
         model.asked_at = None
         for ticket in list(model.waiters):
             self.refuse(model.title, ticket, status, reason, retry_after)
+
+    def refuse_bound(self, model: Model) -> None:
+        """Refuse those who waited for a model that leaves, if it must not be loaded again for them."""
+        for ticket in sorted(model.bound):
+            self.refuse(model.title, ticket, 400, NOT_LOADED)
 
     # The way down.
 
@@ -131,6 +143,7 @@ class Table:
     def stop(self, model: Model, reason: StopReason) -> None:
         """End the process of a model without running requests. Others start and load after it, because they need what
         it has."""
+        self.refuse_bound(model)
         if reason != "unneeded":  # it goes back to where it was
             model.rest = _REST.get(reason, State.UNLOADED)
         model.state = State.STOPPING

@@ -37,10 +37,18 @@ def live(files: Files, start: Callable[..., Live]) -> Live:
     return start(files, "--models-max", "1", "--models-wait-seconds", "0", "--metrics")
 
 
+def n_requests(live: Live) -> float:
+    """The requests of the slow model that its engine has, running or waiting for a slot."""
+    kinds = ("llamacpp:requests_processing", "llamacpp:requests_deferred")
+    return sum(metric(live.client, kind, model="slow") for kind in kinds)
+
+
 def both(live: Live) -> tuple[Stream, Background]:
-    """A stream and a chat without one, both running."""
+    """A stream and a chat without one, which the model has admitted."""
     stream = Stream(live.client, chat("slow", N))
-    return stream, Background(partial(live.client.post, CHAT, chat("slow", N)))
+    answer = Background(partial(live.client.post, CHAT, chat("slow", N)))
+    until(lambda: n_requests(live) == 2 or not answer.is_running)
+    return stream, answer
 
 
 def check(stream: Stream, answer: Background) -> None:
@@ -72,6 +80,35 @@ def test_an_unload(live: Live) -> None:
     assert late.is_running  # it comes after the unload, so the model is loaded again for it
     check(*running)
     assert late.result().status == 200
+
+
+def test_an_unload_with_a_request_that_must_not_load_the_model(live: Live) -> None:
+    """It waits, because the model may still be kept, but the model is not loaded again for it."""
+    running = both(live)
+    assert live.client.post("/models/unload", {"model": "slow"}).status == 200
+    late = Background(partial(live.client.post, f"{CHAT}?autoload=false", chat("slow")))
+    time.sleep(0.2)
+    assert late.is_running
+    check(*running)
+    assert late.result().status == 400
+    assert late.result().error["message"].startswith("model is not loaded")
+    wait_status(live.client, "slow", "unloaded")
+    assert metric(live.client, "llamad:model_requests_waiting") == 0
+
+
+def test_a_load_that_takes_back_an_unload(live: Live) -> None:
+    def n_unloads() -> float:
+        return metric(live.client, "llamad:model_unloads_total", model="slow", reason="unloaded")
+
+    running = both(live)
+    n_before = n_unloads()
+    assert live.client.post("/models/unload", {"model": "slow"}).status == 200
+    assert live.client.post("/models/load", {"model": "slow"}).json == {"success": True}
+    again = live.client.post("/models/load", {"model": "slow"})
+    assert (again.status, again.error["message"]) == (400, "model is already running")
+    check(*running)
+    assert live.client.post(f"{CHAT}?autoload=false", chat("slow")).status == 200
+    assert n_unloads() == n_before
 
 
 def test_sleep(live: Live) -> None:

@@ -56,6 +56,49 @@ def test_a_load_after_an_unload_keeps_the_model():
     assert fleet["a"] == "loaded"
 
 
+def test_an_unload_is_final_for_requests_that_must_not_load_a_model():
+    fleet = Fleet({"a": 1})
+    fleet.do("request", "a", 1)
+    fleet.do("unload", "a")
+    assert fleet.do("request", "a", 2, loads=False) == []  # it may still be kept
+    assert fleet.scheduler.is_unloading("a")
+    assert fleet.do("done", "a") == ["refuse 2 400", "stop a unloaded"]
+    assert fleet.refusals[-1].reason.startswith("model is not loaded")
+    assert (fleet["a"], fleet.scheduler.waiting("a")) == ("unloaded", 0)
+
+
+def test_an_eviction_is_final_for_requests_that_must_not_load_a_model():
+    fleet = Fleet({"a": 6, "b": 6}, capacity=10, wait_seconds=30.0, residence_seconds=0.0)
+    fleet.do("request", "a", 1)
+    fleet.do("request", "b", 2)
+    fleet.wait(31.0)
+    assert fleet["a"] == "draining"
+    fleet.do("request", "a", 3, loads=False)
+    fleet.do("request", "a", 4)
+    effects = fleet.do("done", "a")
+    assert effects[:2] == ["refuse 3 400", "stop a evicted"]
+    assert "admit 2" in effects
+    assert fleet.scheduler.waiting("a") == 1  # the other one waits for the next load
+
+
+def test_a_drain_that_is_cancelled_admits_requests_that_must_not_load_a_model():
+    fleet = Fleet({"a": 6, "b": 6}, capacity=10, wait_seconds=30.0)
+    fleet.do("request", "a", 1)
+    fleet.do("request", "b", 2)
+    fleet.wait(31.0)
+    fleet.do("request", "a", 3, loads=False)
+    assert "admit 3" in fleet.do("leave", 2)
+
+
+def test_a_crash_during_an_unload_refuses_requests_that_must_not_load_a_model():
+    fleet = Fleet({"a": 1})
+    fleet.do("request", "a", 1)
+    fleet.do("unload", "a")
+    fleet.do("request", "a", 2, loads=False)
+    assert fleet.do("failed", "a", "it crashed") == ["refuse 2 400"]
+    assert fleet["a"] == "unloaded"
+
+
 def test_an_unload_stops_a_model_that_loads():
     fleet = Fleet({"a": 1}, is_prompt=False)
     fleet.do("request", "a", 1)

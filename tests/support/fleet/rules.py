@@ -81,6 +81,9 @@ class Rules:
             assert len(engine.waiting) > self.world.limits.queue_max
         if effect.status == 404:
             assert engine.is_removed
+        elif effect.status == 400:
+            assert effect.ticket in engine.bound
+            assert self.states[engine.name] == "draining", "refused by a model that was not about to leave"
         else:
             assert effect.retry_after >= 1
         self.waits.append(self.world.now - engine.waiting.pop(effect.ticket))
@@ -90,6 +93,9 @@ class Rules:
         assert engine.since < math.inf, "started, but nobody waits for it"
         if isinstance(effect, Refit):
             assert engine.refits == 1
+        else:
+            is_asked = engine.asked_at < math.inf or not engine.waiting.keys() <= engine.bound
+            assert is_asked, "started only for requests that must not load a model"
 
     def proceeded(self, engine: Engine) -> None:
         assert engine.process == "planned"

@@ -12,6 +12,7 @@ import random
 from dataclasses import dataclass, field
 
 from llamad.models.fleet.effects import Admit, Limits, Proceed, Refit, Refuse, Start, Stop
+from llamad.models.fleet.model import COUNTED
 from llamad.models.fleet.scheduler import Scheduler
 from support.fleet.rules import Rules
 
@@ -42,6 +43,7 @@ class Engine:
     held: dict[str, int] = field(default_factory=dict)
     active: set[int] = field(default_factory=set)
     waiting: dict[int, float] = field(default_factory=dict)  # ticket: arrival
+    bound: set[int] = field(default_factory=set)  # tickets for which it must not be loaded
     asked_at: float = math.inf
     loaded_at: float = -math.inf
     idle_since: float = -math.inf
@@ -116,10 +118,14 @@ class World:
     def event(self, name: str, *args, **kwargs) -> None:
         """Pass one event on to the scheduler, and carry out what it returns."""
         self.n_events += 1
+        failures = self.scheduler.counters.failures.copy()
         effects = getattr(self.scheduler, name)(*args, self.now, **kwargs)
         self.rules.before(effects)
         for effect in effects:
             self._carry_out(effect)
+        for engine in self.engines.values():
+            if self.scheduler.counters.failures[engine.name] > failures[engine.name]:
+                engine.refits = 0  # it was given up; its next load begins anew
         self.rules.after(name, effects)
 
     # Effects.
@@ -207,13 +213,11 @@ class World:
         for ticket in tickets[:n_first]:
             self._done(engine, ticket)
         if engine.process != "stopping":
-            engine.refits += is_memory and engine.process != "planning"
+            # One that the operator unloads is not tried again.
+            engine.refits += is_memory and engine.process != "planning" and not engine.is_unloading
             self._ended(engine)
         self.rules.n_spare_victims = int(is_memory)
-        n_failures = self.scheduler.counters.failures[engine.name]
         self.event("failed", engine.name, "trouble", is_memory=is_memory)
-        if self.scheduler.counters.failures[engine.name] > n_failures:
-            engine.refits = 0
         for ticket in tickets[n_first:]:
             self._done(engine, ticket)
 
@@ -254,7 +258,10 @@ class World:
         self.deadlines[ticket] = deadline
         if self.random.random() < 0.1:
             self.at(self.random.uniform(0.0, 20.0), lambda: self._leave(ticket))
-        self.event("request", name, ticket, deadline=deadline)
+        loads = self.scheduler.state(name) not in COUNTED or self.random.random() > 0.1
+        if not loads:
+            engine.bound.add(ticket)
+        self.event("request", name, ticket, deadline=deadline, loads=loads)
 
     def _leave(self, ticket: int) -> None:
         engine = self.tickets[ticket]
