@@ -1,5 +1,4 @@
-"""A model in the daemon: starts the engine process that serves it, restarts and unloads it, and shows its state to
-endpoints.
+"""A model in the daemon: starts, restarts and unloads its engine process, and shows its state to endpoints.
 
 Runs on the event loop; reading the vocabulary runs in a thread. Endpoints check `state` and never wait.
 """
@@ -22,7 +21,7 @@ from llamad.models.engine_process import END_SECONDS, EngineProcess
 from llamad.models.engine_watch import Activity, watch, watch_load
 from llamad.models.host_state import State
 from llamad.models.kept_vocab import KeptVocab
-from llamad.models.load_progress import LoadProgress, progress_of
+from llamad.models.load_progress import LoadProgress, Stage, progress_of
 from llamad.models.model_download import ModelDownload
 from llamad.models.projector import make_reader
 from llamad.models.rpc_wait import reach
@@ -98,7 +97,7 @@ class Host(Connections):
         self._shown = -1  # the last progress of the load in percent; -1: none
         self._load_failed = ""  # the reason in the engine's LoadFailed message
         self._t_heard = 0.0  # time of the engine's last message
-        self._is_waiting = False  # the engine waits for this process
+        self._awaited: Stage | None = None  # the engine waits for this process, in this stage of the load
         self._inbox: asyncio.Queue[FromEngine] = asyncio.Queue()
         self._settled: asyncio.Future[None] | None = None
         self._supervising: asyncio.Task[None] | None = None
@@ -143,7 +142,8 @@ class Host(Connections):
     @property
     def progress(self) -> LoadProgress:
         """The progress of the load."""
-        return progress_of(self._fetching, bool(self.waits_for), self._shown)
+        stage: Stage = "workers" if self.waits_for else self._awaited or "load"
+        return progress_of(self._fetching, stage, self._shown)
 
     def fail(self, error: str) -> None:
         """Note that the model cannot be served. The daemon keeps running and answers requests with this reason."""
@@ -360,7 +360,7 @@ class Host(Connections):
 
     def _heard(self) -> float:
         """Return the time of the engine's last message; one that waits for this process is not silent."""
-        return time.monotonic() if self._is_waiting else self._t_heard
+        return time.monotonic() if self._awaited is not None else self._t_heard
 
     async def _start(self, process: EngineProcess) -> None:
         """Exchange messages with the engine until it serves."""
@@ -397,17 +397,17 @@ class Host(Connections):
         """Return when the engine may open the weights. Raises LoadError."""
         self.need, self.capacity = planned.need, planned.capacity
         if self.on_planned is not None:
-            with self._waited_for():
+            with self._waited_for("memory"):
                 await self.on_planned(planned.need, planned.capacity)
 
     @contextmanager
-    def _waited_for(self) -> Iterator[None]:
+    def _waited_for(self, stage: Stage = "load") -> Iterator[None]:
         """Note that the engine waits for this process."""
-        self._is_waiting = True
+        self._awaited = stage
         try:
             yield
         finally:
-            self._is_waiting = False
+            self._awaited = None
             self._t_heard = time.monotonic()
 
     def share(self, n_threads: int = 0, n_threads_batch: int = 0, cache_ram_bytes: int = 0) -> None:

@@ -12,13 +12,20 @@ import msgspec
 if TYPE_CHECKING:
     from llamad.models.model_download import ModelDownload
 
-_STAGES = {"download": "downloading the model", "workers": "waiting for RPC workers", "load": "loading model"}
+Stage = Literal["download", "workers", "memory", "load"]
+
+_STAGES: dict[Stage, str] = {
+    "download": "downloading the model",
+    "workers": "waiting for RPC workers",
+    "memory": "waiting for memory",
+    "load": "loading model",
+}
 
 
 class LoadProgress(msgspec.Struct, frozen=True, omit_defaults=True):
     """The progress of a load as /health shows it. Numbers that are not known are None."""
 
-    stage: Literal["download", "workers", "load"]
+    stage: Stage
     percent: int | None = None
     n_bytes: int | None = None
     n_bytes_total: int | None = None
@@ -29,11 +36,11 @@ class LoadProgress(msgspec.Struct, frozen=True, omit_defaults=True):
         return what if self.percent is None else f"{what}: {self.percent} %"
 
 
-def progress_of(fetching: ModelDownload | None, waits: bool, percent: int) -> LoadProgress:
-    """Return the progress of a load whose files are being downloaded (`fetching`), that waits for RPC workers, or that
-    has read so many percent of the weights (-1: none)."""
+def progress_of(fetching: ModelDownload | None, stage: Stage, percent: int) -> LoadProgress:
+    """Return the progress of a load. If its files are not being downloaded (`fetching`), it is in this stage; percent
+    is the part of the weights that it has read (-1: none)."""
     if fetching is None:
-        return LoadProgress("workers") if waits else LoadProgress("load", percent if percent >= 0 else None)
+        return LoadProgress(stage, percent if stage == "load" and percent >= 0 else None)
     meter = fetching.meter
     if meter is None or not meter.done:
         return LoadProgress("download")

@@ -21,6 +21,7 @@ from llamad.api.native.load_report import load_of
 from llamad.api.service.model_table import ModelTable
 from llamad.api.service.served_model import ServedModel
 from llamad.http.server import HttpServer
+from llamad.models.host import Host
 from llamad.models.host_state import State
 from llamad.systemd import notify
 
@@ -51,8 +52,10 @@ class ModelStatus:
     def _serving(self) -> str:
         load = load_of(self._served)
         n_busy = load.max_running_requests - load.num_free_slots
+        # The engine fills its slots before this process hears of it.
+        n_waiting = min(load.num_waiting_reqs, max(0, load.num_total_reqs - n_busy))
         return (
-            f"serving: {n_busy} of {load.max_running_requests} slots, {load.num_waiting_reqs} waiting,"
+            f"serving: {n_busy} of {load.max_running_requests} slots, {n_waiting} waiting,"
             f" {self._tokens_per_second()} tokens/s"
         )
 
@@ -113,8 +116,12 @@ class Heartbeat:
         self._statuses = {one: self._statuses.get(one) or ModelStatus(one) for one in models}
         if not self._models.is_router:
             return "; ".join(one.text() for one in self._statuses.values())
-        running = {
-            one: status for one, status in self._statuses.items() if one.host.state is not State.UNLOADED
-        }
-        texts = [f"{one.name}: {status.text()}" for one, status in running.items()]
+        running: dict[Host, list[ServedModel]] = {}  # variants of a model share one engine
+        for one in models:
+            if one.host.state is not State.UNLOADED:
+                running.setdefault(one.host, []).append(one)
+        texts = [
+            f"{', '.join(one.name for one in same)}: {self._statuses[same[0]].text()}"
+            for same in running.values()
+        ]
         return "; ".join(texts) or "no model is loaded"

@@ -88,9 +88,11 @@ def test_the_engine_opens_no_weights_before_it_may(flags):
         await asyncio.sleep(0.5)
         assert not mapped(pid)
         assert host.model is None
+        assert host.progress.text() == "waiting for memory"
         reservation.may_proceed.set()
         while host.state is not State.READY:
             await asyncio.sleep(0.01)
+        assert host.progress.stage == "load"
         assert mapped(pid) or "--no-mmap" in flags
         assert cpus_of(pid) == cpus_of(
             os.getpid()
