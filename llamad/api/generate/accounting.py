@@ -83,10 +83,11 @@ def model_word(served: ServedModel, adapter_ids: Sequence[int]) -> str:
 
 
 def details(job: Job) -> Details:
-    """Return the fields of a generation request; none if it was refused before it reached the engine."""
+    """Return the fields of a generation request. If it was refused before it reached the engine, there are none, or its
+    model if the server has many."""
     parts, n = job.parts, job.generation.n
     if not parts:
-        return []
+        return [("model", job.served.public_name)] if job.served.gate is not None else []
     # This is a single loop, because it is a good part of the time that a short request takes.
     n_in = n_cached = n_out = t_first_us = wait_us = 0
     finish = ""

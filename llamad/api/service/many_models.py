@@ -105,17 +105,17 @@ class ManyModels(ModelTable):
         return self.served(self.entry(request.query.get("model")))
 
     def with_model(self, exchange: Exchange, then: Callable[[ServedModel, Exchange], None]) -> None:
-        with_name(
-            self.service, exchange, lambda name: then(self._served_for(exchange.request, name), exchange)
-        )
+        with_name(self.service, exchange, lambda name: then(self._served_for(exchange, name), exchange))
 
-    def _served_for(self, request: Request, name: str | None) -> ServedModel:
-        """Return the model that a request names. Raises ApiError; without a key it names no file."""
+    def _served_for(self, exchange: Exchange, name: str | None) -> ServedModel:
+        """Return the model that a request names. Its line in the access log has the model, also if it is refused.
+        Raises ApiError; without a key it names no file."""
         entry = self.entry(name)
+        exchange.details = lambda: (("model", entry.id),)
         try:
             return self.served(entry)
         except ApiError as error:
-            if self.service.has_key(request):
+            if self.service.has_key(exchange.request):
                 raise
             reason = f"The model '{entry.id}' cannot be served; see the server's log"
             raise ApiError(error.status, reason) from None

@@ -83,6 +83,7 @@ def test_what_llama_cpp_says_is_the_reason(live: Live) -> None:
     shown = status(live.client, "odd")
     assert shown["reason"] == answer.error["message"]
     assert (shown["failed"], shown["exit_code"]) == (True, 1)
+    live.wait_line(r'"POST /v1/chat/completions.?" 500 .* - model=odd error=.*lamma')
     health = live.client.get("/health?model=odd")
     assert health.status == 500
     assert "lamma" in health.error["message"]

@@ -119,6 +119,7 @@ def test_a_wrong_section_disables_its_model_only(live: Live, name: str, words: s
     assert (shown["value"], shown["failed"], shown["exit_code"]) == ("unloaded", True, 1)
     assert words in shown["reason"]
     assert shown["reason"] in answer.error["message"]
+    live.wait_line(rf'"POST /v1/chat/completions.?" 500 .* - model={name} error=')
     answer = live.client.post("/models/load", {"model": name})
     assert answer.status in (200, 500)
     assert live.client.get("/health").json == {"status": "ok"}
