@@ -335,7 +335,8 @@ class ServedModel:
             message = f"The model is being loaded again, because {self.host.error}{waits}"
             return ApiError(503, message, headers=(("Retry-After", "2"),))
         if self.host.state is State.UNLOADED:
-            return ApiError(503, "The model is not loaded", headers=(("Retry-After", "1"),))
+            message = "The model is not loaded; POST /models/load loads it"
+            return ApiError(503, message, headers=(("Retry-After", "1"),))
         return ApiError(503, f"Loading model{waits}", headers=(("Retry-After", "1"),))
 
     def not_ready_for(self, request: Request) -> ApiError:
