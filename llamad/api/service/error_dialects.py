@@ -77,9 +77,8 @@ def anthropic_body(error: ApiError, request_id: str) -> bytes:
     kind = _ANTHROPIC_TYPES.get(error.status, fallback)
     message = error.message
     if isinstance(error, PromptTooLongError):
-        n_max = min(
-            error.n_ctx, error.n_prompt - 1
-        )  # a prompt as long as the context has no room for an answer
+        # A prompt as long as the context has no room for an answer.
+        n_max = min(error.n_ctx, error.n_prompt - 1)
         message = f"prompt is too long: {error.n_prompt} tokens > {n_max} maximum; {SHORTEN}"
     details = {"type": kind, "message": message, **error.extra}
     return msgspec.json.encode({"type": "error", "error": details, "request_id": request_id})
