@@ -122,7 +122,7 @@ def test_code_spans_stay_on_one_line(page: Path) -> None:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.name not in GENERATED], ids=ids)
 def test_lines_are_short(page: Path) -> None:
-    """Those of tables, of code and of texts that are one code span are as long as they must be."""
+    """Lines of tables and of code may be as long as they must be."""
     lines = FENCE.sub("", text(page)).splitlines()
     assert [line for line in lines if len(line) > LINE_MAX and not line.startswith("|")] == []
 

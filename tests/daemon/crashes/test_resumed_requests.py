@@ -153,7 +153,7 @@ def test_streams_go_on_after_a_crash(server: Live, number: signal.Signals) -> No
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(4))
 def test_streams_go_on_after_200_crashes(server: Live, seed: int) -> None:
-    """Of four daemons together."""
+    """The four parts have 50 crashes each, of a daemon of their own."""
     run(server, [SIGNALS[i % 20 % 3] for i in range(50)], seed)
 
 
