@@ -72,6 +72,22 @@ void check_joined(const llamad_layout *layout, const Bytes &joined, const std::v
     require(join(layout, {view(joined)}, view(end), with_end) && with_end == joined, "a joined state joins to itself");
 }
 
+// Pieces that are placed one by one, the last one first, are what joining them gives. Only pieces with all positions from
+// 0 on can be placed, which images with M-RoPE do not have.
+void check_placed(const llamad_layout *layout, const Bytes &front, const Bytes &back, int32_t p, int32_t n_cells,
+                  llamad_piece end, const Bytes &joined) {
+    Bytes placed(joined.size(), 0x5a);
+    llamad_state_error error;
+    const auto place = [&](const Bytes &piece, int32_t p0, int32_t p1, size_t n_out) {
+        return llamad_piece_place(layout, view(piece), p0, p1, n_cells, end, placed.data(), n_out, &error);
+    };
+    if (place(back, p, n_cells, 0) < 0 || place(front, 0, p, 0) < 0) return;
+    require(placed == Bytes(joined.size(), 0x5a), "nothing is written without room");
+    const int64_t n = place(back, p, n_cells, placed.size());
+    require(n == place(front, 0, p, placed.size()), "each piece knows the size of the whole");
+    require(static_cast<size_t>(n) == joined.size() && placed == joined, "placed pieces are joined ones");
+}
+
 // Returns whether the state could be cut and joined.
 bool run(const llamad_layout *layout, llamad_piece state, int32_t n_tokens) {
     Bytes front, back, end, joined, middle;
@@ -90,6 +106,7 @@ bool run(const llamad_layout *layout, llamad_piece state, int32_t n_tokens) {
     const std::vector<llamad_piece> pieces = {view(front), view(back)};
     if (!join(layout, pieces, end_view, joined)) return false; // e.g. the end of another position
     check_joined(layout, joined, pieces, has_end);
+    check_placed(layout, front, back, p, n_tokens, end_view, joined);
     require(cut(layout, view(joined), 0, p, middle) && middle == front, "the first piece is there");
     require(cut(layout, view(joined), p, n_tokens, middle) && middle == back, "the last piece is there");
     return true;
@@ -147,9 +164,10 @@ bool run_changed_pieces(const llamad_layout *layout, const Case &one, const std:
     std::vector<llamad_piece> pieces;
     const int32_t n = static_cast<int32_t>(n_tokens), p = 1 + static_cast<int32_t>(chance.below(n_tokens - 1));
     const bool has_cells = cut(layout, state, 0, p, parts[0]) && cut(layout, state, p, n, parts[1]);
-    const bool has_end = cut_end(layout, state, parts[2]);
+    bool has_end = cut_end(layout, state, parts[2]);
     mutate_once(parts[has_cells ? chance.below(has_end ? 3 : 2) : 2], cases, chance);
     for (Bytes &part : parts) part.shrink_to_fit(); // so that ASan knows where it ends
+    has_end = has_end && !parts[2].empty();         // no bytes are no end
     if (has_cells) pieces = {view(parts[0]), view(parts[1])};
     const bool is_joined = join(layout, pieces, has_end ? view(parts[2]) : llamad_piece{nullptr, 0}, joined);
     if (is_joined) check_joined(layout, joined, pieces, has_end);

@@ -64,6 +64,7 @@ class DiskPrompts:
             build,
             lambda: model.settings.alias or model.settings.model.rpartition("/")[2],
             self._key_of,
+            self._token_seconds,
             n_slots=model.settings.n_parallel,
         )
         self.turns = DiskTurns(cache, self.source)
@@ -87,12 +88,12 @@ class DiskPrompts:
             return None
         if adapters.n_base or adapters.base:
             return None  # an activated adapter acts in a part of the prompt
-        return self._cache.find(self.source, key_name, adapters.number, prompt, self._token_seconds())
+        return self._cache.find(self.source, key_name, adapters.number, prompt)
 
     def _token_seconds(self) -> float:
-        """Return the time that a prompt token takes to compute; 0: unknown."""
-        assert self._model.engine is not None
-        stats = self._model.engine.stats()
+        """Return the time that a prompt token takes to compute; 0: unknown. Any thread."""
+        engine = self._model.engine
+        stats = engine.stats() if engine is not None else {}
         n_tokens = stats.get("n_prompt_tokens", 0)
         return stats.get("prompt_us", 0) / 1e6 / n_tokens if n_tokens >= MEASURED_TOKENS_MIN else 0.0
 

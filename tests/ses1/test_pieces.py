@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.states.ses1_layouts import FORMS, TYPES, Kv, Recurrent, is_answered, learn, memory
 
+from llamad.protocol.blobs import Blob
 from llamad.ses1 import ses1
 from llamad.ses1.ses1 import StateError
 
@@ -77,6 +78,36 @@ def test_pieces_and_the_end_are_the_whole(name):
         larger = [ses1.join(layout, pieces[i : i + 2]) for i in range(0, len(pieces), 2)]
         assert ses1.join(layout, larger, end, seq=form.stream) == state
         assert ses1.cut(layout, ses1.join(layout, pieces), 0, 1) == ses1.cut(layout, state, 0, 1)
+
+
+@cell_forms
+@settings(max_examples=25)
+@given(cuts=st.sets(st.integers(1, N - 1)), chance=st.randoms(use_true_random=False))
+def test_pieces_placed_in_any_order_are_the_same_as_joined(name, cuts, chance):
+    form = FORMS[name]
+    layout, state = learn(form), memory(form, TOKENS)
+    ends, end = [0, *sorted(cuts), N], end_of(layout, state)
+    pieces = list(zip(pairwise(ends), cut_at(layout, state, ends), strict=True))
+    expected = ses1.join(layout, [piece for _, piece in pieces], end)
+    blob = Blob(3 + len(expected) + 2)
+    blob.size = blob.capacity
+    with memoryview(blob) as view:
+        view[:] = bytes([0x5A]) * len(view)
+        chance.shuffle(pieces)
+        for (p0, p1), piece in pieces:
+            assert ses1.place(layout, piece, p0, p1, N, end, blob, 3) == len(expected)
+        assert bytes(view) == b"ZZZ" + expected + b"ZZ"
+
+
+@cell_forms
+def test_a_piece_in_the_wrong_place_is_refused(name):
+    form = FORMS[name]
+    layout, state = learn(form), memory(form, TOKENS)
+    end, piece = end_of(layout, state), ses1.cut(layout, state, 2, 4)
+    blob = Blob(len(state) + 1000)
+    for p0, p1, n_cells in ((0, 2, N), (1, 3, N), (2, 3, N), (2, 5, N), (2, 4, 3), (-1, 4, N), (4, 2, N)):
+        assert refusal(ses1.place, layout, piece, p0, p1, n_cells, end, blob, 0)
+    assert "there is room for" in refusal(ses1.place, layout, piece, 2, 4, N, end, Blob(20), 0)
 
 
 @forms

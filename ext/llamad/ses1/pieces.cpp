@@ -32,9 +32,11 @@ size_t recurrent_bytes(const Section &section, uint64_t n_cells) {
     return n;
 }
 
+// Without `has_rest` only the cells and rows of the parts are written; what is around them is left as it is.
 class Writer {
   public:
-    Writer(const llamad_layout &layout, int32_t seq, uint8_t *out) : layout_(layout), seq_(seq), out_(out) {
+    Writer(const llamad_layout &layout, int32_t seq, bool has_rest, uint8_t *out)
+        : layout_(layout), seq_(seq), has_rest_(has_rest), out_(out) {
         put(BLOB_MAGIC);
         put(seq);
     }
@@ -74,7 +76,10 @@ class Writer {
     }
 
   private:
-    template <typename T> void put(const T &value) { put(&value, sizeof value); }
+    template <typename T> void put(const T &value) {
+        if (has_rest_) std::memcpy(out_, &value, sizeof value);
+        out_ += sizeof value;
+    }
 
     void put(const void *data, size_t n) {
         std::memcpy(out_, data, n);
@@ -83,6 +88,7 @@ class Writer {
 
     void cells(const Section &section, const Part &part) {
         const size_t n_bytes = cell_bytes(section);
+        if (part.data == nullptr) out_ += part.n_used * n_bytes;
         for (const Run &run : part.runs) {
             put(part.data + part.cells_at + run.begin * n_bytes, run.n * n_bytes);
             for (uint32_t i = 1; i <= run.n; i++) { // the sequence is the last number of a cell
@@ -104,6 +110,10 @@ class Writer {
         const size_t n_bytes = is_transposed ? rows.element : rows.bytes; // of a cell in a row
         for (uint32_t j = 0; j < n_rows; j++) {
             for (size_t i = 0; i < n_parts; i++) {
+                if (parts[i].data == nullptr) {
+                    out_ += parts[i].n_used * n_bytes;
+                    continue;
+                }
                 const uint8_t *row = parts[i].data + (parts[i].*at)[layer] + size_t{j} * parts[i].n_cells * n_bytes;
                 for (const Run &run : parts[i].runs) put(row + run.begin * n_bytes, run.n * n_bytes);
             }
@@ -112,12 +122,14 @@ class Writer {
 
     const llamad_layout &layout_;
     const int32_t seq_;
+    const bool has_rest_;
     uint8_t *out_;
 };
 
-// Returns the size of a state with these cells and this end, which may be empty, and writes it if there is room.
+// Returns the size of a state with these cells and this end, which may be empty, and writes it if there is room. Parts
+// without data are left out. Without `has_rest` only cells and rows are written.
 size_t put_state(const llamad_layout &layout, const std::vector<Part> &pieces, const std::vector<Part> &end,
-                 bool is_partial, int32_t seq, uint8_t *out, size_t n_out) {
+                 bool is_partial, int32_t seq, uint8_t *out, size_t n_out, bool has_rest = true) {
     const size_t first = first_of_end(layout);
     uint64_t n_cells = 0;
     for (const Part &piece : pieces) n_cells += piece.n_used;
@@ -128,8 +140,8 @@ size_t put_state(const llamad_layout &layout, const std::vector<Part> &pieces, c
         n += section.is_recurrent ? recurrent_bytes(section, n_own) : kv_bytes(layout, section, n_own);
     }
     if (n_out < n) return n;
-    Writer writer(layout, seq, out);
-    for (size_t i = is_partial ? first : 0; i < layout.sections.size(); i++) {
+    Writer writer(layout, seq, has_rest, out);
+    for (size_t i = is_partial ? first : 0; i < (has_rest ? layout.sections.size() : first); i++) {
         const Section &section = layout.sections[i];
         const Part *part = i < first || end.empty() ? nullptr : &end[i - first];
         if (section.is_recurrent) {
@@ -232,6 +244,36 @@ bool join(const llamad_layout &layout, const llamad_piece *inputs, size_t n_inpu
     return true;
 }
 
+// A part that only takes up room.
+Part gap(int32_t n_cells) {
+    Part part;
+    part.n_used = static_cast<uint32_t>(n_cells);
+    return part;
+}
+
+bool place(const llamad_layout &layout, llamad_piece input, int32_t p0, int32_t p1, int32_t n_cells,
+           llamad_piece end_input, uint8_t *out, size_t n_out, size_t &n, llamad_state_error *error) {
+    std::vector<Part> pieces, end;
+    if (!has_cells(layout)) return wrong(error, "a recurrent state has no pieces, only an end");
+    if (p0 < 0 || p0 >= p1 || p1 > n_cells) return wrong(error, "of %d cells none are %d to %d", n_cells, p0, p1 - 1);
+    if (!read_piece(layout, input, 0, POS_MAX, pieces, error)) return false;
+    const Part &piece = pieces[0];
+    if (piece.pos_first != p0 || piece.pos_last != p1 - 1 || piece.n_used != static_cast<uint32_t>(p1 - p0)) {
+        return wrong(error, "it has %u cells at positions %d to %d instead of those from %d to %d", piece.n_used,
+                     piece.pos_first, piece.pos_last, p0, p1 - 1);
+    }
+    if (p0 > 0) pieces.insert(pieces.begin(), gap(p0));
+    if (p1 < n_cells) pieces.push_back(gap(n_cells - p1));
+    if (end_input.data != nullptr) {
+        llamad_state_error own;
+        if (!has_end(layout)) return wrong(error, "states of this model have no end");
+        if (!read_end(layout, end_input, false, n_cells - 1, end, &own))
+            return wrong(error, "the end: %.200s", own.reason);
+    }
+    n = put_state(layout, pieces, end, false, 0, out, n_out, p0 == 0);
+    return true;
+}
+
 template <typename Call> int64_t guarded(llamad_state_error *error, Call call) {
     error->reason[0] = 0;
     try {
@@ -277,5 +319,10 @@ int64_t llamad_piece_end(const llamad_layout *layout, llamad_piece state, uint8_
 int64_t llamad_piece_join(const llamad_layout *layout, const llamad_piece *pieces, size_t n_pieces, llamad_piece end,
                           int32_t seq, uint8_t *out, size_t n_out, llamad_state_error *error) {
     return guarded(error, [&](size_t &n) { return join(*layout, pieces, n_pieces, end, seq, out, n_out, n, error); });
+}
+
+int64_t llamad_piece_place(const llamad_layout *layout, llamad_piece piece, int32_t p0, int32_t p1, int32_t n_cells,
+                           llamad_piece end, uint8_t *out, size_t n_out, llamad_state_error *error) {
+    return guarded(error, [&](size_t &n) { return place(*layout, piece, p0, p1, n_cells, end, out, n_out, n, error); });
 }
 }

@@ -14,7 +14,7 @@
  * Every input is compared with the layout before it is used, and nothing is read or written out of bounds. Values are
  * not looked at: a state from outside must also pass llamad_state_check() before llama.cpp gets it.
  *
- * cut, end and join return the size of their result, or a negative error and a reason. They write the result only if
+ * cut, end, join and place return the size of their result, or a negative error and a reason. They write the result only if
  * n_out is at least that size, so a first call with n_out 0 measures it.
  */
 #ifndef LLAMAD_PIECES_H
@@ -51,6 +51,12 @@ int64_t llamad_piece_end(const llamad_layout *layout, llamad_piece state, uint8_
  * result is written for the sequence `seq`. Pieces that were saved with another number of slots are accepted. */
 int64_t llamad_piece_join(const llamad_layout *layout, const llamad_piece *pieces, size_t n_pieces, llamad_piece end,
                           int32_t seq, uint8_t *out, size_t n_out, llamad_state_error *error);
+/* Writes one of these pieces where it belongs in the result of joining them, for sequence 0. Several threads may do
+ * so at once, each with another piece. The piece must have the positions p0 to p1 - 1, and no others; the result has
+ * those from 0 to n_cells - 1. Only the first piece (p0 is 0) writes what is around the cells and rows, and the end. The others are
+ * given the same end, because the size depends on it. n_out must be at least the size, or nothing is written. */
+int64_t llamad_piece_place(const llamad_layout *layout, llamad_piece piece, int32_t p0, int32_t p1, int32_t n_cells,
+                           llamad_piece end, uint8_t *out, size_t n_out, llamad_state_error *error);
 
 #ifdef __cplusplus
 }

@@ -48,6 +48,8 @@ cdef extern from "llamad/ses1/pieces.h" nogil:
                              llamad_state_error *error)
     int64_t llamad_piece_join(const llamad_layout *layout, const llamad_piece *pieces, size_t n_pieces,
                               llamad_piece end, int32_t seq, uint8_t *out, size_t n_out, llamad_state_error *error)
+    int64_t llamad_piece_place(const llamad_layout *layout, llamad_piece piece, int32_t p0, int32_t p1,
+                               int32_t n_cells, llamad_piece end, uint8_t *out, size_t n_out, llamad_state_error *error)
 
 cdef enum:
     HEAD = 8               # "SES1" and the number of tokens
@@ -349,3 +351,29 @@ def join(layout: Layout, pieces: Sequence[Buffer], end: Buffer | None = None, se
     work.layout, work.kind, work.sources, work.seq = layout, JOIN, _Inputs(pieces), seq
     work.end = _Inputs([] if end is None else [end])
     return work.result()
+
+
+def place(layout: Layout, piece: Buffer, p0: int, p1: int, n_cells: int, end: Buffer | None, blob: Blob,
+          at: int) -> int:
+    """Write a piece, which has the positions p0 to p1 - 1, to its place in join()'s result, which begins at `at` in the
+    blob and has n_cells. Return the size of that result. Several threads may do so at once, each with another piece. Raises StateError."""
+    cdef Layout known = layout
+    cdef Blob target = blob
+    cdef _Inputs sources = _Inputs([piece]), ends = _Inputs([] if end is None else [end])
+    cdef size_t begin = at, room
+    cdef int32_t first = p0, behind = p1, n_all = n_cells
+    cdef int64_t n
+    cdef llamad_state_error error
+    if begin > target.blob.capacity:
+        raise ValueError("there is nothing behind the blob's end")
+    room = target.blob.capacity - begin
+    with nogil:
+        n = llamad_piece_place(known.layout, sources.pieces[0], first, behind, n_all, ends.pieces[0],
+                               target.blob.data + begin, room, &error)
+    if n == LLAMAD_STATE_E_MEMORY:
+        raise MemoryError(_reason(&error))
+    if n < 0:
+        raise StateError(_reason(&error))
+    if <size_t>n > room:
+        raise StateError(f"it has {n} bytes, but there is room for {room}")
+    return n

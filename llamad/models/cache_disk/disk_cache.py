@@ -21,7 +21,7 @@ from llamad.models.cache_disk.writer import TOKENS_MIN, Counts, Writer
 
 log = logging.getLogger("llamad.cache")
 
-# The time that computing a token takes, and the shortest wait, until the engine has computed enough to know better.
+# The time that computing a token takes, and the shortest wait, if neither the engine nor the entry knows better.
 TOKEN_SECONDS = 0.001
 FIRST_WAIT_SECONDS = 1.0
 WAIT_SECONDS_MAX = 30.0
@@ -63,17 +63,15 @@ class DiskCache:
         """Begin to read the folder and to write entries."""
         self.writer.start()
 
-    def find(
-        self, source: Source, key_name: str, adapters: int, prompt: bytes, token_seconds: float = 0.0
-    ) -> Wanted | None:
-        """Return what would save the prompt enough tokens. If there is nothing, the prompt counts as submitted.
-        `token_seconds` is the time that the engine takes to compute a token; 0: unknown."""
+    def find(self, source: Source, key_name: str, adapters: int, prompt: bytes) -> Wanted | None:
+        """Return what would save the prompt enough tokens. If there is nothing, the prompt counts as submitted."""
         fingerprint = source.fingerprint
         if not fingerprint or len(prompt) < TOKENS_MIN * TOKEN_BYTES:
             return None
         chain = Chain(self.folder.salt, Group(fingerprint, self.folder.owner(key_name), adapters), prompt)
         n_known, longest = source.n_known(chain), self.index.find(chain)
         if longest is not None and longest.n_tokens >= n_known + TOKENS_MIN:
+            token_seconds = source.token_seconds() or longest.blocks[-1].about.token_seconds
             seconds = _wait_seconds(longest.n_tokens - n_known, token_seconds)
             if self.reader.can_read(longest.n_bytes, seconds):
                 return Wanted(longest, chain, prompt, seconds)

@@ -1,17 +1,19 @@
 """Reads the files that a prompt needs: in a thread, verified, checked like a stranger's state, and never longer than
 computing would take.
 
-The event loop calls fetch(); everything that touches the disk runs on two threads of its own, so that a disk that hangs
-delays nothing else.
+The event loop calls fetch(); everything that touches the disk runs on threads of its own, so that a disk that hangs
+delays nothing else. Several threads read the files of one prompt at once, because a disk is faster then, and because
+reading, verifying and copying a file takes a core about as long as the disk.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import msgspec
 
@@ -20,7 +22,7 @@ from llamad.models.cache_disk.folder import Folder
 from llamad.models.cache_disk.index import Found, Index, Stored
 from llamad.models.cache_disk.prefixes import TOKEN_BYTES
 from llamad.models.cache_disk.row_file import EntryBroken, RowFile
-from llamad.models.cache_disk.state_rows import join
+from llamad.models.cache_disk.state_rows import Joining
 from llamad.models.cache_disk.writer import Counts, Writer
 from llamad.protocol.blobs import Arena, Blob
 from llamad.ses1 import ses1
@@ -28,7 +30,8 @@ from llamad.ses1.ses1 import Layout, StateError
 
 log = logging.getLogger("llamad.cache")
 
-N_THREADS = 2
+N_THREADS = 2  # prompts at once
+N_HELPERS = min(3, (os.cpu_count() or 1) - 1)  # more threads for the files of a prompt
 # Bytes per second, until something was read.
 SPEED_DEFAULT = 500e6
 SPEED_LEARN_RATE = 0.3
@@ -59,6 +62,9 @@ class Reader:
         self._counts = counts
         self._writer = writer
         self._threads = ThreadPoolExecutor(N_THREADS, thread_name_prefix="llamad-cache-read")
+        self._helpers = ThreadPoolExecutor(
+            max(1, N_THREADS * N_HELPERS), thread_name_prefix="llamad-cache-help"
+        )
         self._n_bytes = 0  # of the files that are being read, or wait for it
         self._n_stuck = 0  # reads that nobody waits for any more, but that have not ended
         self._speed = SPEED_DEFAULT
@@ -101,19 +107,21 @@ class Reader:
 
     def _read(self, found: Found, prompt: bytes, target: Target, is_late: threading.Event) -> Fetched | None:
         """Runs in a thread."""
-        t_begin, last = time.monotonic(), found.blocks[-1]
+        t_begin = time.monotonic()
+        last = found.blocks[-1] if found.end is None else found.end
+        tokens = prompt[: last.about.begin * TOKEN_BYTES] + last.about.tokens
         try:
-            pieces = [self._piece(one, is_late) for one in found.files]
-            if any(piece is None for piece in pieces):
+            end = None
+            if found.end is not None:
+                end = bytearray(found.end.about.n_bytes)
+                if not self._fill(found.end, memoryview(end), is_late):
+                    return None
+            joining = Joining(target.layout, tokens, end, target.arena)
+            if target.layout.has_cells() and not self._add_blocks(joining, found.blocks, is_late):
                 return None
-            end = pieces.pop() if found.end is not None else None
-            about = last.about if found.end is None else found.end.about
-            tokens = prompt[: about.begin * TOKEN_BYTES] + about.tokens
-            blob = join(target.layout, tokens, [one for one in pieces if one is not None], end, target.arena)
-            del pieces
-            n_tokens, checked = ses1.check(target.layout, blob, target.n_vocab, target.n_ctx)
+            n_tokens, checked = ses1.check(target.layout, joining.result(), target.n_vocab, target.n_ctx)
         except StateError as error:
-            self._writer.drop(last.name, str(error))
+            self._writer.drop(found.blocks[-1].name, str(error))
             return None
         except (OSError, MemoryError) as error:
             self._faults.failed(error)
@@ -123,22 +131,56 @@ class Reader:
         self._faults.worked()
         return Fetched(checked, n_tokens)
 
-    def _piece(self, one: Stored, is_late: threading.Event) -> bytearray | None:
-        """Return what the file has of the state, or None if it is gone or broken, or nobody waits any more. Raises
-        OSError."""
+    def _add_blocks(self, joining: Joining, blocks: list[Stored], is_late: threading.Event) -> bool:
+        """Add the pieces of all blocks, with several threads. Return False if one is missing or broken. Raises OSError,
+        MemoryError."""
+        left, is_over = iter(blocks), threading.Event()
+
+        def work() -> None:
+            buffer = Blob(max(one.about.n_bytes for one in blocks))
+            for one in left:  # a list's iterator, which threads may share
+                if is_over.is_set() or not self._add(joining, one, buffer, is_late):
+                    is_over.set()
+                    return
+
+        helpers = [self._helpers.submit(work) for _ in range(min(N_HELPERS, len(blocks) - 1))]
+        try:
+            work()
+        finally:
+            wait(helpers)
+        for one in helpers:
+            one.result()
+        return not is_over.is_set()
+
+    def _add(self, joining: Joining, one: Stored, buffer: Blob, is_late: threading.Event) -> bool:
+        """Read a block and add its piece. Return False if it is gone or broken, or if nobody waits any more. Raises
+        OSError, MemoryError."""
+        buffer.size = one.about.n_bytes
+        with memoryview(buffer) as view:
+            if not self._fill(one, view, is_late):
+                return False
+            try:
+                joining.add(view, one.about.begin)
+            except StateError as error:
+                self._writer.drop(one.name, str(error))
+                return False
+        return True
+
+    def _fill(self, one: Stored, view: memoryview, is_late: threading.Event) -> bool:
+        """Read what the file has of the state. Return False if it is gone or broken, or if nobody waits any more.
+        Raises OSError."""
         if is_late.is_set():
-            return None
+            return False
         try:
             with self._folder.opened() as folder, RowFile(folder, one.name) as file:
                 if file.description != one.about:
                     raise EntryBroken("it has changed since it was listed")
-                piece = bytearray(one.about.n_bytes)
-                return piece if file.read_into(memoryview(piece), is_late.is_set) else None
+                return file.read_into(view, is_late.is_set)
         except FileNotFoundError:
             self._index.remove(one.name)
         except EntryBroken as error:
             self._writer.drop(one.name, str(error))
-        return None
+        return False
 
     def _note_use(self, found: Found) -> None:
         """Note the use of the files."""

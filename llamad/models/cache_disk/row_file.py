@@ -55,6 +55,7 @@ class Description(msgspec.Struct, frozen=True, array_like=True):
     is_named: bool  # what the value depends on (protocol/prompt_value.pyx), when it was written
     retention_s: int
     n_returns: int
+    token_seconds: float = 0.0  # the time that a token took to compute when it was written; 0: unknown
 
     @property
     def n_tokens(self) -> int:

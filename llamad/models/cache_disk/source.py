@@ -27,7 +27,8 @@ class Memory(Protocol):
 
 class Source:
     """One model. `build` names the build of llama.cpp that writes the states. `key_of` returns the name of the API key
-    with this number, "" for 0, or None if it is unknown."""
+    with this number, "" for 0, or None if it is unknown. `token_seconds` returns the time that computing a token takes,
+    0 if it is unknown."""
 
     def __init__(
         self,
@@ -35,12 +36,14 @@ class Source:
         build: str,
         name_of: Callable[[], str],
         key_of: Callable[[int], str | None],
+        token_seconds: Callable[[], float],
         *,
         n_slots: int,
     ) -> None:
         self.memory = memory
         self.name_of = name_of  # returns the model's name, for people
         self.key_of = key_of
+        self.token_seconds = token_seconds
         self.layout: Layout | None = None  # of its states; set when an engine serves
         self._build = hashlib.sha256(build.encode()).hexdigest()[:16]
         self.is_leaving = False  # it gets no more entries

@@ -1,6 +1,6 @@
 """Cuts a state into the rows of which files are made, and joins rows to a state again.
 
-Pure functions on worker threads: the work is long, and runs without the GIL. Raises StateError for bytes that do not
+All of it runs on worker threads: the work is long, and done without the GIL. Raises StateError for bytes that do not
 fit the model's layout.
 """
 
@@ -90,24 +90,37 @@ def _state(segment: Segment) -> memoryview:
     return segment.data[tokens_end(segment.n_tokens) :]
 
 
-def join(
-    layout: Layout, tokens: bytes, pieces: Sequence[Buffer], end: Buffer | None, arena: Arena | None
-) -> Blob:
-    """Return SES1 of these tokens: of the pieces of its blocks, and the end. The last piece may have more cells than
-    there are tokens. Raises StateError, MemoryError."""
-    n_tokens = len(tokens) // TOKEN_BYTES
-    own: list[Buffer] = list(pieces) if layout.has_cells() else []
-    if own:
-        begin = (len(own) - 1) * BLOCK_TOKENS
-        own[-1] = ses1.cut(layout, own[-1], begin, n_tokens)
-    state = ses1.join(layout, own, end)
-    at = tokens_end(n_tokens)
-    blob = Blob(at + len(state), arena)
-    blob.size = at + len(state)
-    with memoryview(blob) as view, memoryview(state) as source:
-        _HEAD.pack_into(view, 0, b"SES1", n_tokens)
-        view[_HEAD.size : at] = tokens
-        for begin in range(0, len(source), COPY_BYTES):
-            n = min(COPY_BYTES, len(source) - begin)
-            view[at + begin : at + begin + n] = source[begin : begin + n]
-    return blob
+class Joining:
+    """SES1 of these tokens while it is made of the pieces of its blocks, which come in any order, and the end. Threads
+    may add pieces at once. Raises StateError, MemoryError."""
+
+    def __init__(self, layout: Layout, tokens: bytes, end: Buffer | None, arena: Arena | None) -> None:
+        self.n_tokens = len(tokens) // TOKEN_BYTES
+        self._layout = layout
+        self._end = end
+        self._at = at = tokens_end(self.n_tokens)
+        self._blob = Blob(at + layout.bytes(self.n_tokens), arena)
+        self._blob.size = at
+        with memoryview(self._blob) as view:
+            _HEAD.pack_into(view, 0, b"SES1", self.n_tokens)
+            view[_HEAD.size : at] = tokens
+        self._n_state = 0
+
+    def add(self, piece: Buffer, begin: int) -> None:
+        """Add the piece of the block whose first token has the index `begin`. The last one may have more cells than
+        there are tokens."""
+        n, p1 = self.n_tokens, begin + BLOCK_TOKENS
+        if p1 >= n:
+            piece, p1 = ses1.cut(self._layout, piece, begin, n), n
+        self._n_state = ses1.place(self._layout, piece, begin, p1, n, self._end, self._blob, self._at)
+
+    def result(self) -> Blob:
+        """Return the state, when all pieces have been added."""
+        if not self._layout.has_cells():
+            state = ses1.join(self._layout, [], self._end)
+            self._n_state = len(state)
+            self._blob.size = self._at + len(state)
+            with memoryview(self._blob) as view:
+                view[self._at :] = state
+        self._blob.size = self._at + self._n_state
+        return self._blob

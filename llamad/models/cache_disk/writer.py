@@ -361,6 +361,7 @@ class Writer:
             is_named=info.session != 0,
             retention_s=info.retention_s,
             n_returns=info.n_returns,
+            token_seconds=source.token_seconds(),
         )
 
     def _keep(self, about: Description, piece: bytes, names: list[str], n_end: int) -> bool:

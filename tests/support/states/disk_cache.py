@@ -26,7 +26,10 @@ class Disk:
         self.cache = DiskCache(str(path), bytes_max)
         self.memory = FakeMemory(model, form)
         self.target = Target(learn(form), N_VOCAB, N_CTX)
-        self.source = Source(self.memory, "build", lambda: "tiny", KEYS.get, n_slots=1)
+        self.token_seconds = 0.0  # what the engine knows
+        self.source = Source(
+            self.memory, "build", lambda: "tiny", KEYS.get, lambda: self.token_seconds, n_slots=1
+        )
         self.source.layout = self.target.layout
         self.cache.writer.add(self.source)
 
@@ -37,7 +40,8 @@ class Disk:
 
     def find(self, tokens, key: str = "", adapters: int = 0, token_seconds: float = 1.0):
         self.source.forget_slots()
-        return self.cache.find(self.source, key, adapters, packed(tokens), token_seconds)
+        self.token_seconds = token_seconds
+        return self.cache.find(self.source, key, adapters, packed(tokens))
 
     def fetch(self, tokens, key: str = "", adapters: int = 0):
         """The state for a prompt, or None."""

@@ -1,0 +1,127 @@
+"""What is read from the cache on disk: verified, no more than a prompt needs, and no longer than computing takes."""
+
+import asyncio
+import random
+import threading
+import time
+
+import pytest
+from support.states.disk_cache import TARGET, Disk, again
+from support.states.fake_cache_memory import ses1, tokens_of
+from support.states.ses1_layouts import FORMS
+
+from llamad.models.cache_disk import reader
+from llamad.models.cache_disk.row_file import RowFile
+
+TOKENS = tokens_of(1, 1000)
+
+
+def test_a_flipped_byte_anywhere_costs_the_block_and_nothing_else(disk, caplog):
+    disk.memory.put(TOKENS[:256])
+    disk.step()
+    (file,) = disk.files()
+    whole = file.read_bytes()
+    chance = random.Random(5)
+    for at in [0, 7, 8, 12, 16, len(whole) - 1, len(whole) - 9, *chance.sample(range(len(whole)), 60)]:
+        data = bytearray(whole)
+        data[at] ^= 0xFF
+        file.write_bytes(data)
+        assert again(disk).fetch([*TOKENS[:256], 1]) is None, at
+        assert not file.exists(), at
+    assert "is removed: " in caplog.text
+    for n in (0, 5, 100, len(whole) // 2, len(whole) - 1):
+        file.write_bytes(whole[:n])
+        assert again(disk).fetch([*TOKENS[:256], 1]) is None
+        assert not file.exists(), n
+    file.write_bytes(whole)
+    assert again(disk).fetch([*TOKENS[:256], 1]) is not None
+
+
+def test_blocks_behind_one_that_is_gone_are_removed_and_those_before_it_stay(disk):
+    disk.memory.put(TOKENS)
+    disk.step()
+    other = again(disk)
+    second = other.find(TOKENS).found.blocks[1]
+    (disk.path / second.name).write_bytes(b"broken")
+    assert other.fetch(TOKENS) is None
+    assert other.fetch(TOKENS).n_tokens == 256
+    for _ in range(2):
+        other.step()
+    assert [other.cache.index.get(file.name).n_tokens for file in disk.files()] == [256]
+    assert other.fetch(TOKENS).n_tokens == 256
+
+
+def test_a_file_under_the_name_of_another_is_refused(disk):
+    disk.memory.put(TOKENS)
+    disk.step()
+    blocks = again(disk).find(TOKENS).found.blocks
+    (disk.path / blocks[0].name).write_bytes((disk.path / blocks[1].name).read_bytes())
+    assert again(disk).fetch(TOKENS) is None
+    assert disk.cache.n_entries == 1
+
+
+def test_a_state_that_another_model_wrote_is_refused_like_a_strangers(disk):
+    disk.memory.put(TOKENS)
+    disk.step()
+    other = again(disk)
+    assert (
+        asyncio.run(
+            other.cache.fetch(other.find(TOKENS), Disk(disk.path.parent, form=FORMS["m-rope"]).target)
+        )
+        is None
+    )
+    assert other.cache.counts.n_broken > 0
+    for state in (ses1(TOKENS)[8 + 4 * len(TOKENS) : -2], b""):
+        disk.memory.put(tokens_of(3, 900), state=state)
+        disk.step()
+        assert again(disk).find(tokens_of(3, 900)) is None
+
+
+def test_a_slow_disk_delays_a_request_no_longer_than_computing(disk, monkeypatch):
+    disk.memory.put(TOKENS)
+    disk.step()
+    other, is_stuck = again(disk), threading.Event()
+    read = RowFile.read_into
+    monkeypatch.setattr(RowFile, "read_into", lambda *args: is_stuck.wait(20) and read(*args))
+
+    async def ask() -> float:
+        wanted = other.find(TOKENS, token_seconds=0.0001)
+        assert wanted is not None
+        assert wanted.seconds == pytest.approx(0.0999)
+        t_begin = time.monotonic()
+        assert await other.cache.fetch(wanted, TARGET) is None
+        return time.monotonic() - t_begin
+
+    async def run() -> None:
+        for _ in range(reader.N_THREADS):
+            assert await ask() < 2
+        assert other.find(TOKENS) is None  # all threads are stuck
+        is_stuck.set()
+        while other.cache.reader._n_stuck:
+            await asyncio.sleep(0.01)
+        assert other.find(TOKENS) is not None
+        assert other.cache.reader._n_bytes == 0
+
+    asyncio.run(run())
+    assert other.cache.counts.n_late == reader.N_THREADS
+    assert other.fetch(TOKENS) is not None
+    other.source.forget_slots()
+    assert other.find(TOKENS, token_seconds=1e-12) is None
+
+
+def test_after_a_restart_the_speed_at_which_the_entry_was_computed_counts(disk):
+    disk.token_seconds = 0.0003
+    disk.memory.put(TOKENS)
+    disk.step()
+    other = again(disk)
+    assert other.find(TOKENS, token_seconds=0.0).seconds == pytest.approx(0.0003 * 999)
+    assert other.find(TOKENS, token_seconds=0.01).seconds == pytest.approx(0.01 * 999)
+
+
+def test_only_the_blocks_that_a_prompt_needs_are_read(disk):
+    disk.memory.put(tokens_of(1, 3000))
+    disk.step()
+    match = again(disk).find([*tokens_of(1, 300), 5, 6]).found
+    assert [one.n_tokens for one in match.files] == [256, 512]
+    # A few tokens of a block are not worth it.
+    assert len(again(disk).find([*tokens_of(1, 3000)[:260], *tokens_of(5, 900)]).found.files) == 1
