@@ -30,7 +30,7 @@ def instructions() -> list[tuple[str, str]]:
 
 
 def filled(text: str, values: dict[str, str]) -> str:
-    return re.sub(r"\$\{(\w+)\}", lambda found: values[found[1]], text)
+    return re.sub(r"\$\{(\w+)(?::-(\w+))?\}", lambda name: values[name[1]] or name[2], text)
 
 
 def stages(variant: str) -> dict[str, list[tuple[str, str]]]:
