@@ -70,7 +70,7 @@ def test_settings_of_editors() -> None:
 @pytest.mark.parametrize(
     ("path", "body"),
     [
-        # Open WebUI and Cline: a stream with usage, and what only some servers know.
+        # Cline: a stream with usage.
         (
             "/v1/chat/completions",
             {
