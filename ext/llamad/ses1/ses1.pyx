@@ -356,7 +356,8 @@ def join(layout: Layout, pieces: Sequence[Buffer], end: Buffer | None = None, se
 def place(layout: Layout, piece: Buffer, p0: int, p1: int, n_cells: int, end: Buffer | None, blob: Blob,
           at: int) -> int:
     """Write a piece, which has the positions p0 to p1 - 1, to its place in join()'s result, which begins at `at` in the
-    blob and has n_cells. Return the size of that result. Several threads may do so at once, each with another piece. Raises StateError."""
+    blob and has n_cells. Return the size of that result. Several threads may do so at once, each with another piece.
+    Raises StateError."""
     cdef Layout known = layout
     cdef Blob target = blob
     cdef _Inputs sources = _Inputs([piece]), ends = _Inputs([] if end is None else [end])
