@@ -105,10 +105,10 @@ def drafted(context: Cache, dynamic: Cache, static: Cache, text: list[int], n_ma
         return draft
     while len(draft) < n_max:
         tail: list[int] = []
-        for token in reversed([*text, *draft][-N_MAX:]):
-            if token < 0:
+        for last in reversed([*text, *draft][-N_MAX:]):
+            if last < 0:
                 break
-            tail.insert(0, token)
+            tail.insert(0, last)
         token = _from_primary(context, static, tail, LAX)
         if token is None:
             token = _from_primary(dynamic, static, tail, STRICT)

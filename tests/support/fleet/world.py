@@ -292,11 +292,11 @@ class World:
         if action == "load":
             if self.scheduler.state(engine.name) != "loaded":
                 engine.asked_at = min(engine.asked_at, self.now)
-            if engine.process in ("serving", "crashed") and engine.is_unloading == "unload":
+            if engine.process in ("serving", "crashed") and engine.is_unloading:
                 engine.is_unloading = False
         else:
             engine.refits = 0
-            engine.is_unloading = action if engine.process in ("serving", "crashed") else False
+            engine.is_unloading = engine.process in ("serving", "crashed")
             engine.asked_at = math.inf
             engine.is_removed = action == "remove"
             if engine.is_removed and engine.process == "none":
