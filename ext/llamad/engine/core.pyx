@@ -10,8 +10,8 @@ from llamad.engine.drafts.draft_model cimport DraftModel
 from llamad.engine.drafts.drafts cimport Drafter, drafts_free, drafts_init
 from llamad.engine.kv.device_copies cimport copies_init
 from llamad.engine.kv.adoption cimport adoption_run
-from llamad.engine.kv.cache_types cimport SPARE_READY, SPARE_WANTED
-from llamad.engine.kv.host_cache cimport cache_free, cache_init
+from llamad.engine.kv.cache_types cimport SPARE_WANTED
+from llamad.engine.kv.host_cache cimport cache_fill_spare, cache_free, cache_init
 from llamad.engine.kv.trust cimport trust_next
 from llamad.engine.threads.grammar_pool cimport grammar_pool_start, grammar_pool_stop
 from llamad.engine.threads.logits_arrival cimport arrival_free, arrival_init
@@ -26,7 +26,7 @@ from llamad.engine.shares cimport shares_set
 from llamad.engine.state.engine_state cimport State
 from llamad.base.system cimport fetch_add_int, futex_wait, futex_wake_all, load_int, now_us, store_int, wake_send
 from llamad.protocol.cache_memory cimport (
-    LLAMAD_CACHE_FINGERPRINT, CacheMemory, llamad_cache, memory_populate, memory_sign,
+    LLAMAD_CACHE_FINGERPRINT, CacheMemory, llamad_cache, memory_sign,
 )
 from llamad.ses1.ses1 cimport Layout, layout_has_ranges
 from llamad.protocol.channel cimport Link
@@ -230,8 +230,7 @@ cdef class Core:
             while not load_int(&self.is_ending) and load_int(&memory.n_bad) == n_bad:
                 news = load_int(&memory.news)
                 if load_int(&state.cache.spare_state) == SPARE_WANTED:
-                    memory_populate(memory, state.cache.spare, state.cache.n_spare)
-                    store_int(&state.cache.spare_state, SPARE_READY)
+                    cache_fill_spare(&state.cache)
                     wake_send(state.channel.command_fd)
                 elif not memory_sign(memory) and not trust_next(&state.cache.trust):
                     futex_wait(&memory.news, news, -1)

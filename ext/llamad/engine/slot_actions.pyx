@@ -13,7 +13,7 @@ from llamad.engine.events cimport emit_action
 from llamad.engine.state.flush cimport flush_pending
 from llamad.engine.prefix.parking cimport parking_return
 from llamad.engine.prefix.sharing cimport prefix_make_room
-from llamad.engine.kv.host_cache cimport cache_insert, cache_prepare
+from llamad.engine.kv.host_cache cimport cache_insert, cache_prepare_insert
 from llamad.engine.kv.slots cimport SLOT_IDLE, Slot, may_use, slot_can_drop, slot_clear, slot_has_rows, slot_shift
 from llamad.base.system cimport now_us
 from llamad.protocol.messages cimport (
@@ -218,8 +218,8 @@ cdef int32_t actions_run(State *state) noexcept nogil:
             slot.is_awaited = 1
             n_put_off += 1
             link = &action.next
-        elif action.command.kind == ACTION_INSERT and not cache_prepare(&state.cache, action.command.n_bytes):
-            link = &action.next  # another thread allocates pages, and wakes this one
+        elif action.command.kind == ACTION_INSERT and not cache_prepare_insert(&state.cache, &action.command):
+            link = &action.next  # another thread copies it, and wakes this one
         elif slot.state == SLOT_IDLE or not _needs_idle(action):
             n_long += _is_long(action)
             link[0] = action.next

@@ -122,21 +122,50 @@ llamad_blob *llamad_blob_open(size_t capacity, int arena) {
     return blob;
 }
 
-// Removes the blob from the table and returns it; NULL if it is not there.
-static llamad_blob *taken(uint64_t id) {
+static void free_blob(llamad_blob *blob) {
+    let_go_soon((going){blob->data, blob->capacity, blob->arena, blob->id});
+    free(blob);
+}
+
+// Removes the blob with this number from the table, if there is one, and frees it unless it has users.
+static void remove_blob(uint64_t id) {
     llamad_blob **link, *blob;
+    int is_free = 0;
     pthread_mutex_lock(&lock);
     link = find(id);
     blob = *link;
-    if (blob) *link = blob->next;
+    if (blob) {
+        *link = blob->next;
+        blob->is_gone = 1;
+        is_free = blob->n_users == 0;
+        // The arena's file may be closed before the last user leaves.
+        if (!is_free && blob->arena >= 0) blob->arena = fcntl(blob->arena, F_DUPFD_CLOEXEC, 0);
+    }
+    pthread_mutex_unlock(&lock);
+    if (is_free) free_blob(blob);
+}
+
+void llamad_blob_close(llamad_blob *blob) { remove_blob(blob->id); }
+
+llamad_blob *llamad_blob_use(uint64_t id) {
+    llamad_blob *blob;
+    pthread_mutex_lock(&lock);
+    blob = *find(id);
+    if (blob) blob->n_users += 1;
     pthread_mutex_unlock(&lock);
     return blob;
 }
 
-void llamad_blob_close(llamad_blob *blob) {
-    (void) taken(blob->id);
-    let_go_soon((going){blob->data, blob->capacity, blob->arena, blob->id});
-    free(blob);
+void llamad_blob_leave(llamad_blob *blob) {
+    int is_free, arena;
+    pthread_mutex_lock(&lock);
+    blob->n_users -= 1;
+    is_free = blob->is_gone && blob->n_users == 0;
+    pthread_mutex_unlock(&lock);
+    if (!is_free) return;
+    arena = blob->arena;
+    free_blob(blob);
+    if (arena >= 0) close(arena);
 }
 
 llamad_blob *llamad_blob_find(uint64_t id) {
@@ -174,9 +203,4 @@ int llamad_blob_borrow(int fd, uint64_t id, size_t capacity) {
     return 0;
 }
 
-void llamad_blob_give_back(uint64_t id) {
-    llamad_blob *blob = taken(id);
-    if (!blob) return;
-    let_go_soon((going){blob->data, blob->capacity, -1, 0});
-    free(blob);
-}
+void llamad_blob_give_back(uint64_t id) { remove_blob(id); }

@@ -16,6 +16,8 @@ typedef struct llamad_blob {
     size_t capacity;
     size_t size; /* bytes that count, to whoever opened it */
     int arena;   /* the descriptor of the file that it lies in, if this process made it there; else -1 */
+    int n_users; /* threads that keep it */
+    int is_gone; /* its number is unknown; the last user frees it */
     struct llamad_blob *next;
 } llamad_blob;
 
@@ -33,6 +35,9 @@ llamad_blob *llamad_blob_open(size_t capacity, int arena);
 void llamad_blob_close(llamad_blob *blob);
 /* NULL: no such number. Whoever gave the number away keeps the blob until it is answered. */
 llamad_blob *llamad_blob_find(uint64_t id);
+/* The same for a thread that may still read the blob after that: it stays until llamad_blob_leave(). */
+llamad_blob *llamad_blob_use(uint64_t id);
+void llamad_blob_leave(llamad_blob *blob);
 /* So that the pages are there before the engine writes to them. */
 void llamad_blob_touch(llamad_blob *blob);
 

@@ -16,5 +16,7 @@ cdef class Blob:
     cdef readonly Arena arena
 
 cdef llamad_blob *blob_find(uint64_t id) noexcept nogil
+cdef llamad_blob *blob_use(uint64_t id) noexcept nogil
+cdef void blob_leave(llamad_blob *blob) noexcept nogil
 cdef uint8_t *pages_open(size_t n) noexcept nogil
 cdef void pages_close(uint8_t *pages, size_t n) noexcept nogil

@@ -9,6 +9,8 @@ cdef extern from "llamad/protocol/blobs.h" nogil:
     llamad_blob *llamad_blob_open(size_t capacity, int arena)
     void llamad_blob_close(llamad_blob *blob)
     llamad_blob *llamad_blob_find(uint64_t id)
+    llamad_blob *llamad_blob_use(uint64_t id)
+    void llamad_blob_leave(llamad_blob *blob)
     void llamad_blob_touch(llamad_blob *blob)
     int llamad_arena_open()
     int llamad_blob_borrow(int arena, uint64_t id, size_t capacity)
@@ -19,6 +21,14 @@ cdef extern from "llamad/protocol/blobs.h" nogil:
 
 cdef llamad_blob *blob_find(uint64_t id) noexcept nogil:
     return llamad_blob_find(id)
+
+
+cdef llamad_blob *blob_use(uint64_t id) noexcept nogil:
+    return llamad_blob_use(id)
+
+
+cdef void blob_leave(llamad_blob *blob) noexcept nogil:
+    llamad_blob_leave(blob)
 
 
 cdef uint8_t *pages_open(size_t n) noexcept nogil:

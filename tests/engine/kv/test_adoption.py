@@ -243,6 +243,20 @@ def test_a_state_is_inserted():
         assert three.done(action).result == RESULT_NO_ROOM
 
 
+def test_a_blob_is_freed_while_its_state_is_copied():
+    """Its client has left: nobody but the thread that copies keeps the blob."""
+    size = 32 << 20
+    with Engine(CacheMemory(), cache_bytes=2 * size) as h:
+        for _ in range(20):
+            blob = Blob(size)
+            action = h.act(ACTION_INSERT, 0, blob, n_tokens=200, n_bytes=size)
+            h.collect()
+            h.port.abort(action)
+            del blob
+            h.done(action)
+        assert h.ask(A) == 0
+
+
 def test_the_state_of_a_suspended_task_is_not_adopted():
     """No engine knows the task that it was held for. The file is copied while the engine runs, as if it had been killed
     then."""

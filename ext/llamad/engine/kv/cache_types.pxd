@@ -28,7 +28,7 @@ ctypedef struct CacheEntry:
     size_t n_state
     size_t capacity
 
-# Pages for the next entry, which another thread prepares while the engine is idle.
+# Pages for the next entry, which another thread prepares, and into which it copies a state that is inserted.
 cdef enum SpareState:
     SPARE_NONE = 0
     SPARE_WANTED = 1
@@ -52,6 +52,8 @@ ctypedef struct Cache:
     int32_t spare            # a row with spare pages, unless spare_state is SPARE_NONE
     int32_t spare_state      # atomic: a SpareState
     size_t n_spare           # its size
+    uint64_t filled          # the blob whose bytes the spare pages have, or will have once they are ready; 0: none
+    size_t n_filled          # how many of its bytes; 0: they could not be copied
     int64_t turn_us          # time spent on states in this turn of the engine
     double save_token_us     # the learned cost of saving, per token
 

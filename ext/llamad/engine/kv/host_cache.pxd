@@ -12,7 +12,8 @@ from llamad.protocol.messages cimport ActionCommand
 cdef int cache_init(Cache *cache, size_t bytes_max, Checkpoints *checkpoints, const llamad_table *table,
                     void *ctx, llamad_cache *memory) noexcept nogil
 cdef void cache_free(Cache *cache) noexcept nogil
-cdef int cache_prepare(Cache *cache, size_t n) noexcept nogil
+cdef int cache_prepare_insert(Cache *cache, const ActionCommand *command) noexcept nogil
+cdef void cache_fill_spare(Cache *cache) noexcept nogil
 cdef int cache_prepare_save(Cache *cache, const Slots *slots, const Slot *slot) noexcept nogil
 cdef int cache_insert(Cache *cache, const Slots *slots, const uint8_t *data,
                       const ActionCommand *command) noexcept nogil

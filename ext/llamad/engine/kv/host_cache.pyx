@@ -26,9 +26,10 @@ from llamad.engine.kv.device_copies cimport copies_free, copies_has, copies_make
 from llamad.engine.kv.eviction cimport cache_is_kept, cache_least_valuable
 from llamad.engine.kv.slots cimport Slot, Slots, slot_clear
 from llamad.protocol.adapter_span cimport AdapterSpan
+from llamad.protocol.blobs cimport blob_leave, blob_use, llamad_blob
 from llamad.protocol.cache_memory cimport (
-    LLAMAD_CACHE_ROWS, LLAMAD_CACHE_STATE, llamad_cache, llamad_cache_row, memory_drop, memory_publish, memory_reserve,
-    memory_take,
+    LLAMAD_CACHE_ROWS, LLAMAD_CACHE_STATE, llamad_cache, llamad_cache_row, memory_drop, memory_populate, memory_publish,
+    memory_reserve, memory_take,
 )
 from llamad.protocol.messages cimport RESULT_DONE, RESULT_FAILED, RESULT_NO_ROOM, ActionCommand
 from llamad.protocol.row_ids cimport ids_positions
@@ -176,7 +177,7 @@ cdef void _drop_spare(Cache *cache) noexcept nogil:
     if load_int(&cache.spare_state) == SPARE_READY:
         memory_drop(cache.memory, cache.spare)
         cache.spare_state = SPARE_NONE
-        cache.n_spare = 0
+        cache.n_spare = cache.filled = 0
 
 
 cdef int _fits_spare(const Cache *cache, size_t n) noexcept nogil:
@@ -189,7 +190,7 @@ cdef int32_t _take_pages(Cache *cache, size_t n, int32_t row) noexcept nogil:
     if row < 0 and load_int(&cache.spare_state) == SPARE_READY and _fits_spare(cache, n):
         row = cache.spare
         cache.spare_state = SPARE_NONE
-        cache.n_spare = 0
+        cache.n_spare = cache.filled = 0
     else:
         _drop_spare(cache)
     if not _make_room(cache, max(_rounded(n), cache.memory.rows[row].capacity if row >= 0 else 0), &row):
@@ -199,7 +200,25 @@ cdef int32_t _take_pages(Cache *cache, size_t n, int32_t row) noexcept nogil:
     return memory_take(cache.memory, n, row)
 
 
-cdef int cache_prepare(Cache *cache, size_t n) noexcept nogil:
+cdef void _ask_for_spare(Cache *cache) noexcept nogil:
+    store_int(&cache.spare_state, SPARE_WANTED)
+    fetch_add_int(&cache.memory.news, 1)
+    futex_wake_all(&cache.memory.news)
+
+
+cdef void cache_fill_spare(Cache *cache) noexcept nogil:
+    """Give the spare row its pages, and the bytes that they should have. For the thread that tends the memory."""
+    cdef llamad_blob *blob = blob_use(cache.filled) if cache.filled else NULL
+    if memory_populate(cache.memory, cache.spare, cache.n_spare) != 0 or blob == NULL:
+        cache.n_filled = 0
+    else:
+        memcpy(cache.memory.places[cache.spare].data, blob.data, min(cache.n_filled, blob.capacity))
+    if blob != NULL:
+        blob_leave(blob)
+    store_int(&cache.spare_state, SPARE_READY)
+
+
+cdef int _prepare(Cache *cache, size_t n) noexcept nogil:
     """Return whether n bytes can be taken without allocating many pages. If not, another thread allocates them and wakes
     this one, which then calls it again. If they do not fit into the limit, this is 1, and taking them will fail."""
     cdef int32_t row = -1, spare_state = load_int(&cache.spare_state)
@@ -217,9 +236,22 @@ cdef int cache_prepare(Cache *cache, size_t n) noexcept nogil:
             return 1
     cache.spare = row
     cache.n_spare = _rounded(n)
-    store_int(&cache.spare_state, SPARE_WANTED)
-    fetch_add_int(&cache.memory.news, 1)
-    futex_wake_all(&cache.memory.news)
+    _ask_for_spare(cache)
+    return 0
+
+
+cdef int cache_prepare_insert(Cache *cache, const ActionCommand *command) noexcept nogil:
+    """The same for a state that is inserted. The other thread also copies it, because half a gigabyte would keep the
+    streams waiting."""
+    if load_int(&cache.spare_state) == SPARE_READY and cache.n_spare < command.n_bytes:
+        _drop_spare(cache)
+    if not _prepare(cache, command.n_bytes):
+        return 0
+    if load_int(&cache.spare_state) != SPARE_READY or cache.filled == command.blob:
+        return 1
+    cache.filled = command.blob
+    cache.n_filled = command.n_bytes
+    _ask_for_spare(cache)
     return 0
 
 
@@ -239,7 +271,7 @@ cdef int cache_prepare_save(Cache *cache, const Slots *slots, const Slot *slot) 
         if part.begin == part.end or part.replaced >= 0 and n <= cache.memory.rows[part.replaced].span:
             return 1
         cache.extended = part.before
-        is_prepared = cache_prepare(cache, n)
+        is_prepared = _prepare(cache, n)
         cache.extended = -1
         return is_prepared
     n = HEAD + <size_t>slot.n_tokens * sizeof(int32_t) + slots.table.state_size(slots.ctx, slot.id, 0)
@@ -247,7 +279,7 @@ cdef int cache_prepare_save(Cache *cache, const Slots *slots, const Slot *slot) 
     for i in range(cache.n_entries):
         if n <= cache.memory.rows[cache.entries[i].row].span and _is_replaced(cache, slots, i, hash, slot):
             return 1
-    return cache_prepare(cache, n)
+    return _prepare(cache, n)
 
 
 cdef void _describe(Cache *cache, int32_t row, int32_t n_tokens, size_t n_bytes, const AdapterSpan *adapters,
@@ -393,6 +425,8 @@ cdef int cache_insert(Cache *cache, const Slots *slots, const uint8_t *data,
     cdef int64_t t_start = now_us()
     cdef size_t n_head = HEAD + <size_t>max(command.n_tokens, 0) * sizeof(int32_t)
     cdef int32_t row
+    cdef int is_copied = (load_int(&cache.spare_state) == SPARE_READY and cache.filled == command.blob
+                          and cache.n_filled == command.n_bytes)
     if command.n_tokens > slots.n_ctx or command.n_bytes <= n_head:
         return RESULT_FAILED
     if cache.bytes_max == 0 or command.n_tokens < CACHE_TOKENS_MIN:
@@ -400,7 +434,8 @@ cdef int cache_insert(Cache *cache, const Slots *slots, const uint8_t *data,
     row = _take_pages(cache, command.n_bytes, -1)
     if row < 0:
         return RESULT_NO_ROOM
-    memcpy(cache.memory.places[row].data, data, command.n_bytes)
+    if not is_copied or row != cache.spare:
+        memcpy(cache.memory.places[row].data, data, command.n_bytes)
     _describe(cache, row, command.n_tokens, command.n_bytes, &command.adapters, command.owner, command.session,
               command.retention_s)
     entries_add(cache, row)
