@@ -12,8 +12,8 @@ from llamad.engine.kv.task_queue cimport Task, queue_remove, queue_take, task_cl
 from llamad.engine.prefix.parking cimport parking_run
 from llamad.engine.prefix.restoring cimport restoring_next, restoring_oldest
 from llamad.engine.prefix.sharing cimport (
-    prefix_fork, prefix_is_awaited, prefix_is_given_up, prefix_prepare, prefix_shared_running, prefix_should_wait,
-    prefix_time_is_up,
+    prefix_fork, prefix_has_room, prefix_is_awaited, prefix_is_given_up, prefix_prepare, prefix_shared_running,
+    prefix_should_wait, prefix_time_is_up,
 )
 from llamad.engine.prefix.prompt_ends cimport prompt_end_row
 from llamad.engine.publish cimport publish_task
@@ -139,7 +139,7 @@ cdef int32_t admission_run(State *state, int is_announced) noexcept nogil:
                 task = next
                 continue
             slot = prefix_fork(&state.slots, slot, task)
-            if not prefix_is_given_up(state, slot, task):
+            if not prefix_is_given_up(state, slot, task) or not prefix_has_room(state, slot, task):
                 n_put_off = 1
                 break
             queue_take(&state.queue, task)

@@ -82,6 +82,27 @@ def test_a_stream_goes_on_while_a_prompt_is_given_up():
         end(h, neighbour)
 
 
+def test_a_stream_goes_on_while_another_slot_makes_room():
+    """The prompt of an idle slot is saved in parts before its cells are taken, however long that takes."""
+    front = CacheMemory()
+    with Chained(front, slow(n_seqs=5), n_slots=4) as h:
+        neighbour = stream(h, 0)
+        prompts = [text(1 + i, 2400) for i in range(2)]
+        for i, prompt in enumerate(prompts):
+            h.ask(prompt, id_slot=1 + i)
+        h.collect()
+        n_before = len(h.order)
+        other = h.submit(text(5, LONG), n_predict=4, id_slot=3)
+        h.wait(other)
+        assert n_written_until_admitted(h, neighbour, other, n_before) >= 3
+        evicted = [i for i in range(2) if not h.fake.held(1 + i)]
+        assert evicted
+        saved = [entry.n_tokens for entry in front.entries()]
+        assert saved.count(len(answered(prompts[0]))) == len(evicted)
+        assert h.stats()["cache_us_max"] < 4 * SLOW["state_us"]
+        end(h, neighbour)
+
+
 def test_a_whole_state_is_saved_before_another_is_restored():
     """Streams of their own have no parts: of two states, one is copied between two steps."""
     fake = Fake(decode_us=500, state_us=25_000, n_ctx=1024, n_batch=512)

@@ -12,6 +12,7 @@ cdef void prefix_prepare(State *state, Slot *slot, const Task *task) noexcept no
 cdef Slot *prefix_fork(Slots *slots, Slot *slot, const Task *task) noexcept nogil
 cdef int prefix_is_saved(const State *state, const Slot *slot) noexcept nogil
 cdef int prefix_is_given_up(State *state, Slot *slot, const Task *task) noexcept nogil
+cdef int prefix_has_room(State *state, Slot *slot, const Task *task) noexcept nogil
 cdef int prefix_time_is_up(const State *state) noexcept nogil
 cdef void prefix_evict(State *state, Slot *slot) noexcept nogil
 cdef int32_t prefix_evict_idle(State *state, const Slot *spared) noexcept nogil

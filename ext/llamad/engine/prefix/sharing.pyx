@@ -4,15 +4,15 @@ from libc.stdint cimport int32_t, uint64_t
 
 from llamad.engine.prefix.checkpointing cimport checkpointing_plan
 from llamad.engine.costs.scheduler cimport (
-    CACHE_TOKENS_MIN, GPU_SAVE_TOKENS_MIN, RESTORE_PART, SAVE_GAIN, SAVE_PART, SAVE_TOKENS_MIN, SEGMENT_TOKENS,
-    STATES_US_MAX, VALUED_TOKENS_MIN, WAIT_TOKENS_MIN,
+    CACHE_TOKENS_MIN, GPU_SAVE_TOKENS_MIN, RESTORE_PART, SAVE_GAIN, SAVE_PART, SAVE_PARTS_GAIN, SAVE_TOKENS_MIN,
+    SEGMENT_TOKENS, STATES_US_MAX, VALUED_TOKENS_MIN, WAIT_TOKENS_MIN,
 )
 from llamad.engine.state.flush cimport flush_pending
 from llamad.protocol.adapter_span cimport span_common
 from llamad.engine.kv.cache_entries cimport entries_get
 from llamad.engine.kv.cache_lookup cimport cache_common, cache_find, cache_holds
 from llamad.engine.kv.cache_types cimport CacheEntry
-from llamad.engine.kv.cells cimport cells_busy, cells_fit
+from llamad.engine.kv.cells cimport cells_busy, cells_fit, cells_spare
 from llamad.engine.kv.chains cimport chain_can_hold
 from llamad.engine.kv.chunk_reuse cimport reuse_chunks, reuse_reaches
 from llamad.engine.kv.eviction cimport slots_cheaper, slots_least_valuable
@@ -149,11 +149,11 @@ cdef int prefix_time_is_up(const State *state) noexcept nogil:
     return state.cache.turn_us > STATES_US_MAX
 
 
-cdef int _pays(const State *state, int32_t n, int32_t n_copied) noexcept nogil:
-    """Return whether prefilling n tokens takes much longer than copying the state of n_copied tokens, as far as both
-    costs are known."""
+cdef int _pays(const State *state, int32_t n, int32_t n_copied, int32_t gain) noexcept nogil:
+    """Return whether prefilling n tokens takes `gain` times as long as copying the state of n_copied tokens, as far as
+    both costs are known."""
     return state.plan.best_token_us > 0 and state.cache.n_saves > 0 and (
-        n * state.plan.best_token_us >= SAVE_GAIN * n_copied * state.cache.save_token_us)
+        n * state.plan.best_token_us >= gain * n_copied * state.cache.save_token_us)
 
 
 cdef int _is_cheap_to_save(const State *state, const Slot *slot, int32_t n) noexcept nogil:
@@ -161,7 +161,8 @@ cdef int _is_cheap_to_save(const State *state, const Slot *slot, int32_t n) noex
     above all by a GPU. The cost of saving is measured once, while nothing decodes. A CPU also saves whatever would lose
     a large part."""
     cdef int32_t n_copied = cache_unsaved(&state.cache, &state.slots, slot)
-    if _pays(state, n, n_copied) or not state.plan.has_device and SAVE_PART * n >= n_copied:
+    cdef int32_t gain = SAVE_PARTS_GAIN if chain_can_hold(&state.cache, &state.slots, slot) else SAVE_GAIN
+    if _pays(state, n, n_copied, gain) or not state.plan.has_device and SAVE_PART * n >= n_copied:
         return 1
     return (state.cache.n_saves == 0 and state.plan.best_token_us > 0 and n >= CACHE_TOKENS_MIN
             and state.plan.n_decoding + state.plan.n_stalled == 0)
@@ -204,6 +205,22 @@ cdef int prefix_is_saved(const State *state, const Slot *slot) noexcept nogil:
     return entry != NULL and entry.n_tokens == slot.n_tokens
 
 
+cdef int _save_for_now(State *state, Slot *slot, int32_t n_left) noexcept nogil:
+    """Save the idle slot until the time of this turn is up, but not the last n_left tokens. Return whether it is done."""
+    cdef Slots *slots = &state.slots
+    if slot_is_pending(slots, slot) and flush_pending(state, slot) < 0:
+        return 1
+    if not chain_can_hold(&state.cache, slots, slot):
+        slot.host_entry = cache_save(&state.cache, slots, slot)
+        return slot.host_entry == 0 or not prefix_time_is_up(state)
+    while cache_unsaved(&state.cache, slots, slot) > n_left:
+        if prefix_time_is_up(state):
+            return 0
+        if cache_save_next(&state.cache, slots, slot) == 0:
+            return 1
+    return 1
+
+
 cdef int prefix_is_given_up(State *state, Slot *slot, const Task *task) noexcept nogil:
     """Save what the idle slot loses if it takes the task, so that streams of other slots do not stand still for that and
     for what the task restores. Return whether the slot can take the task now; if not, call it again in the next turn."""
@@ -212,17 +229,7 @@ cdef int prefix_is_given_up(State *state, Slot *slot, const Task *task) noexcept
         return 1
     if not _is_worth_saving(state, slot, slot_can_keep(slots, slot, slot_common(slot, task))):
         return 1
-    if slot_is_pending(slots, slot) and flush_pending(state, slot) < 0:
-        return 1
-    if not chain_can_hold(&state.cache, slots, slot):
-        slot.host_entry = cache_save(&state.cache, slots, slot)
-        return slot.host_entry == 0 or not prefix_time_is_up(state)
-    while cache_unsaved(&state.cache, slots, slot) > SEGMENT_TOKENS:
-        if prefix_time_is_up(state):
-            return 0
-        if cache_save_next(&state.cache, slots, slot) == 0:
-            return 1
-    return 1
+    return _save_for_now(state, slot, SEGMENT_TOKENS)
 
 
 cdef void prefix_evict(State *state, Slot *slot) noexcept nogil:
@@ -240,6 +247,44 @@ cdef int32_t prefix_evict_idle(State *state, const Slot *spared) noexcept nogil:
         n = slot.n_tokens
         prefix_evict(state, slot)
     return n
+
+
+cdef int _evict_for(State *state, const Slot *slot, const Slot *source, int32_t n) noexcept nogil:
+    """Evict idle prefixes until n more tokens fit, but neither the slot's nor the source's. Each is saved first. Return
+    whether that is done as far as possible; if not, the time of this turn is up."""
+    cdef Slot *other
+    while not cells_fit(&state.slots, n):
+        other = slots_least_valuable(&state.slots, slot)
+        if other == NULL or other == source:
+            return 1
+        if _is_worth_saving(state, other, 0) and not _save_for_now(state, other, 0):
+            return 0
+        slot_clear(&state.slots, other)
+    return 1
+
+
+cdef int prefix_has_room(State *state, Slot *slot, const Task *task) noexcept nogil:
+    """Evict idle prefixes of a unified cache until the task's prompt fits into it beside the others. Return whether that is
+    done; if not, because saving them takes long, call it again in the next turn."""
+    cdef Slots *slots = &state.slots
+    cdef int32_t n_have = 0, n_output = cells_spare(slots), n_prompt = task.command.n_prompt
+    cdef int32_t n_own = slot_can_keep(slots, slot, min(slot_common(slot, task), n_prompt))
+    cdef const Slot *source
+    cdef uint64_t id = 0
+    cdef int is_done
+    if slots.n_cells == 0 or state.cache.bytes_max == 0 or state.cache.drops_idle:
+        return 1
+    if task.command.options.n_predict >= 0:
+        n_output = min(n_output, task.command.options.n_predict)
+    source = _source(slots, slot, task, n_own, n_prompt, &n_have)
+    n_have += max(0, slot.n_tokens - max(n_own, shared_with_any(&slots.shared, slot.id)))  # it gives these up
+    if cells_fit(slots, n_prompt + n_output - n_have):
+        return 1
+    _entry(state, task, n_own, &id)
+    state.cache.pinned = id
+    is_done = _evict_for(state, slot, source, n_prompt + n_output - n_have)
+    state.cache.pinned = 0
+    return is_done
 
 
 cdef int prefix_make_room(State *state, const Slot *slot, int32_t n_tokens) noexcept nogil:
@@ -286,7 +331,7 @@ cdef int32_t _entry(const State *state, const Task *task, int32_t n_held, uint64
     if n_more < CACHE_TOKENS_MIN:
         return 0
     n_entry = entries_get(&state.cache, id[0]).n_tokens
-    return n if RESTORE_PART * n_more >= n_entry or _pays(state, n_more, n_entry) else 0
+    return n if RESTORE_PART * n_more >= n_entry or _pays(state, n_more, n_entry, SAVE_GAIN) else 0
 
 
 cdef void _keep(State *state, Slot *slot, int32_t n) noexcept nogil:
