@@ -11,7 +11,8 @@ from llamad.engine.drafts.drafts cimport Drafter, drafts_free, drafts_init
 from llamad.engine.kv.device_copies cimport copies_init
 from llamad.engine.kv.adoption cimport adoption_run
 from llamad.engine.kv.cache_types cimport SPARE_WANTED
-from llamad.engine.kv.host_cache cimport cache_fill_spare, cache_free, cache_init
+from llamad.engine.kv.host_cache cimport cache_free, cache_init
+from llamad.engine.kv.spare_pages cimport spare_prepare
 from llamad.engine.kv.trust cimport trust_next
 from llamad.engine.threads.grammar_pool cimport grammar_pool_start, grammar_pool_stop
 from llamad.engine.threads.logits_arrival cimport arrival_free, arrival_init
@@ -230,7 +231,7 @@ cdef class Core:
             while not load_int(&self.is_ending) and load_int(&memory.n_bad) == n_bad:
                 news = load_int(&memory.news)
                 if load_int(&state.cache.spare_state) == SPARE_WANTED:
-                    cache_fill_spare(&state.cache)
+                    spare_prepare(&state.cache)
                     wake_send(state.channel.command_fd)
                 elif not memory_sign(memory) and not trust_next(&state.cache.trust):
                     futex_wait(&memory.news, news, -1)

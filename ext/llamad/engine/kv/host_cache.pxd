@@ -13,7 +13,6 @@ cdef int cache_init(Cache *cache, size_t bytes_max, Checkpoints *checkpoints, co
                     void *ctx, llamad_cache *memory) noexcept nogil
 cdef void cache_free(Cache *cache) noexcept nogil
 cdef int cache_prepare_insert(Cache *cache, const ActionCommand *command) noexcept nogil
-cdef void cache_fill_spare(Cache *cache) noexcept nogil
 cdef int cache_prepare_save(Cache *cache, const Slots *slots, const Slot *slot) noexcept nogil
 cdef int cache_insert(Cache *cache, const Slots *slots, const uint8_t *data,
                       const ActionCommand *command) noexcept nogil

@@ -10,13 +10,13 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
-from llamad.base.system cimport fetch_add_int, futex_wake_all, load_int, now_us, store_int
+from llamad.base.system cimport load_int, now_us
 from llamad.engine.costs.scheduler cimport CACHE_ENTRIES_MAX, CACHE_TOKENS_MIN, RARE_LEARN_RATE
 from llamad.engine.kv.cache_entries cimport (
     entries_add, entries_drop, entries_drop_chain, entries_get, entries_index, entries_remove,
 )
 from llamad.engine.kv.cache_lookup cimport cache_hash, cache_shares
-from llamad.engine.kv.cache_types cimport SPARE_NONE, SPARE_READY, SPARE_WANTED, Cache, CacheEntry, cache_spent
+from llamad.engine.kv.cache_types cimport SPARE_READY, Cache, CacheEntry, cache_spent
 from llamad.engine.kv.chains cimport (
     Segment, chain_before, chain_bytes, chain_can_hold, chain_close, chain_has, chain_link, chain_open, chain_plan,
     chain_restore, chain_return, chain_use,
@@ -25,11 +25,13 @@ from llamad.engine.kv.checkpoints cimport list_cut, list_free, list_init, list_r
 from llamad.engine.kv.device_copies cimport copies_free, copies_has, copies_make, copies_restore
 from llamad.engine.kv.eviction cimport cache_is_kept, cache_least_valuable
 from llamad.engine.kv.slots cimport Slot, Slots, slot_clear
+from llamad.engine.kv.spare_pages cimport (
+    spare_ask, spare_ask_for_blob, spare_drop, spare_has, spare_is_coming, spare_take,
+)
 from llamad.protocol.adapter_span cimport AdapterSpan
-from llamad.protocol.blobs cimport blob_leave, blob_use, llamad_blob
 from llamad.protocol.cache_memory cimport (
-    LLAMAD_CACHE_ROWS, LLAMAD_CACHE_STATE, llamad_cache, llamad_cache_row, memory_drop, memory_populate, memory_publish,
-    memory_reserve, memory_take,
+    LLAMAD_CACHE_ROWS, LLAMAD_CACHE_STATE, llamad_cache, llamad_cache_row, memory_drop, memory_publish, memory_reserve,
+    memory_take,
 )
 from llamad.protocol.messages cimport RESULT_DONE, RESULT_FAILED, RESULT_NO_ROOM, ActionCommand
 from llamad.protocol.row_ids cimport ids_positions
@@ -173,26 +175,13 @@ cdef int _make_room(Cache *cache, size_t n, int32_t *row) noexcept nogil:
     return 1
 
 
-cdef void _drop_spare(Cache *cache) noexcept nogil:
-    if load_int(&cache.spare_state) == SPARE_READY:
-        memory_drop(cache.memory, cache.spare)
-        cache.spare_state = SPARE_NONE
-        cache.n_spare = cache.filled = 0
-
-
-cdef int _fits_spare(const Cache *cache, size_t n) noexcept nogil:
-    return n <= cache.memory.rows[cache.spare].span and cache.n_spare <= 2 * n
-
-
 cdef int32_t _take_pages(Cache *cache, size_t n, int32_t row) noexcept nogil:
     """Return a row with pages for n bytes within the limit, or -1. `row` is one that the caller has, or -1: its pages, or
     spare ones, or those of an evicted entry are used again if they fit, because new pages are slower to write to."""
-    if row < 0 and load_int(&cache.spare_state) == SPARE_READY and _fits_spare(cache, n):
-        row = cache.spare
-        cache.spare_state = SPARE_NONE
-        cache.n_spare = cache.filled = 0
+    if row < 0:
+        row = spare_take(cache, n)
     else:
-        _drop_spare(cache)
+        spare_drop(cache)
     if not _make_room(cache, max(_rounded(n), cache.memory.rows[row].capacity if row >= 0 else 0), &row):
         if row >= 0:
             memory_drop(cache.memory, row)
@@ -200,59 +189,30 @@ cdef int32_t _take_pages(Cache *cache, size_t n, int32_t row) noexcept nogil:
     return memory_take(cache.memory, n, row)
 
 
-cdef void _ask_for_spare(Cache *cache) noexcept nogil:
-    store_int(&cache.spare_state, SPARE_WANTED)
-    fetch_add_int(&cache.memory.news, 1)
-    futex_wake_all(&cache.memory.news)
-
-
-cdef void cache_fill_spare(Cache *cache) noexcept nogil:
-    """Give the spare row its pages, and the bytes that they should have. For the thread that tends the memory."""
-    cdef llamad_blob *blob = blob_use(cache.filled) if cache.filled else NULL
-    if memory_populate(cache.memory, cache.spare, cache.n_spare) != 0 or blob == NULL:
-        cache.n_filled = 0
-    else:
-        memcpy(cache.memory.places[cache.spare].data, blob.data, min(cache.n_filled, blob.capacity))
-    if blob != NULL:
-        blob_leave(blob)
-    store_int(&cache.spare_state, SPARE_READY)
-
-
 cdef int _prepare(Cache *cache, size_t n) noexcept nogil:
     """Return whether n bytes can be taken without allocating many pages. If not, another thread allocates them and wakes
     this one, which then calls it again. If they do not fit into the limit, this is 1, and taking them will fail."""
-    cdef int32_t row = -1, spare_state = load_int(&cache.spare_state)
+    cdef int32_t row = -1
     if not load_int(&cache.memory.is_tended):
         return 1
-    if spare_state == SPARE_READY and not _fits_spare(cache, n):
-        _drop_spare(cache)
-    elif spare_state != SPARE_NONE:
-        return spare_state == SPARE_READY
+    if spare_is_coming(cache, n):
+        return load_int(&cache.spare_state) == SPARE_READY
     if not _make_room(cache, _rounded(n), &row):
         return 1
     if row < 0:
         row = memory_reserve(cache.memory, n)
         if row < 0:
             return 1
-    cache.spare = row
-    cache.n_spare = _rounded(n)
-    _ask_for_spare(cache)
+    spare_ask(cache, row, _rounded(n))
     return 0
 
 
 cdef int cache_prepare_insert(Cache *cache, const ActionCommand *command) noexcept nogil:
     """The same for a state that is inserted. The other thread also copies it, because half a gigabyte would keep the
     streams waiting."""
-    if load_int(&cache.spare_state) == SPARE_READY and cache.n_spare < command.n_bytes:
-        _drop_spare(cache)
-    if not _prepare(cache, command.n_bytes):
-        return 0
-    if load_int(&cache.spare_state) != SPARE_READY or cache.filled == command.blob:
-        return 1
-    cache.filled = command.blob
-    cache.n_filled = command.n_bytes
-    _ask_for_spare(cache)
-    return 0
+    if cache.n_spare < command.n_bytes:
+        spare_drop(cache)
+    return _prepare(cache, command.n_bytes) and not spare_ask_for_blob(cache, command.blob, command.n_bytes)
 
 
 cdef int cache_prepare_save(Cache *cache, const Slots *slots, const Slot *slot) noexcept nogil:
@@ -425,8 +385,7 @@ cdef int cache_insert(Cache *cache, const Slots *slots, const uint8_t *data,
     cdef int64_t t_start = now_us()
     cdef size_t n_head = HEAD + <size_t>max(command.n_tokens, 0) * sizeof(int32_t)
     cdef int32_t row
-    cdef int is_copied = (load_int(&cache.spare_state) == SPARE_READY and cache.filled == command.blob
-                          and cache.n_filled == command.n_bytes)
+    cdef int is_copied = spare_has(cache, command.blob, command.n_bytes)
     if command.n_tokens > slots.n_ctx or command.n_bytes <= n_head:
         return RESULT_FAILED
     if cache.bytes_max == 0 or command.n_tokens < CACHE_TOKENS_MIN:
