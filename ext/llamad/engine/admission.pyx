@@ -3,19 +3,19 @@
 from libc.stdint cimport int32_t, int64_t
 
 from llamad.base.system cimport now_us
+from llamad.engine.cache.eviction cimport slots_choose
 from llamad.engine.costs.scheduler cimport STATES_US_MAX
 from llamad.engine.events cimport emit_admitted, emit_failed, finish_failed
 from llamad.engine.kv.cells cimport cells_fit_running, cells_spare, cells_wanted
-from llamad.engine.kv.eviction cimport slots_choose
 from llamad.engine.kv.slots cimport SLOT_PREFILLING, Slot, slot_take
 from llamad.engine.kv.task_queue cimport Task, queue_remove, queue_take, task_close
 from llamad.engine.prefix.parking cimport parking_run
+from llamad.engine.prefix.prompt_ends cimport prompt_end_row
 from llamad.engine.prefix.restoring cimport restoring_next, restoring_oldest
 from llamad.engine.prefix.sharing cimport (
     prefix_fork, prefix_has_room, prefix_is_awaited, prefix_is_given_up, prefix_prepare, prefix_shared_running,
     prefix_should_wait, prefix_time_is_up,
 )
-from llamad.engine.prefix.prompt_ends cimport prompt_end_row
 from llamad.engine.publish cimport publish_task
 from llamad.engine.sample_step cimport sample_step_alone
 from llamad.engine.state.engine_state cimport State

@@ -6,33 +6,33 @@ from libc.string cimport memset
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 
+from llamad.base.system cimport fetch_add_int, futex_wait, futex_wake_all, load_int, now_us, store_int, wake_send
+from llamad.engine.cache.adoption cimport adoption_run
+from llamad.engine.cache.cache_types cimport SPARE_WANTED
+from llamad.engine.cache.host_cache cimport cache_free, cache_init
+from llamad.engine.cache.spare_pages cimport spare_prepare
 from llamad.engine.drafts.draft_model cimport DraftModel
 from llamad.engine.drafts.drafts cimport Drafter, drafts_free, drafts_init
-from llamad.engine.kv.device_copies cimport copies_init
-from llamad.engine.kv.adoption cimport adoption_run
-from llamad.engine.kv.cache_types cimport SPARE_WANTED
-from llamad.engine.kv.host_cache cimport cache_free, cache_init
-from llamad.engine.kv.spare_pages cimport spare_prepare
-from llamad.engine.kv.trust cimport trust_next
-from llamad.engine.threads.grammar_pool cimport grammar_pool_start, grammar_pool_stop
-from llamad.engine.threads.logits_arrival cimport arrival_free, arrival_init
-from llamad.engine.scheduler.batch cimport batch_free, batch_init
-from llamad.engine.sampler.sampler cimport sampler_scratch_bytes
 from llamad.engine.kv.cells cimport cells_used
+from llamad.engine.kv.device_copies cimport copies_init
 from llamad.engine.kv.slots cimport (
     DRAFT_MAX, SLOT_IDLE, Slot, Slots, slots_check_integrity, slots_free, slots_init, slots_init_checkpoints,
 )
+from llamad.engine.kv.trust cimport trust_next
 from llamad.engine.loop cimport engine_run
+from llamad.engine.sampler.sampler cimport sampler_scratch_bytes
+from llamad.engine.scheduler.batch cimport batch_free, batch_init
 from llamad.engine.shares cimport shares_set
 from llamad.engine.state.engine_state cimport State
-from llamad.base.system cimport fetch_add_int, futex_wait, futex_wake_all, load_int, now_us, store_int, wake_send
+from llamad.engine.threads.grammar_pool cimport grammar_pool_start, grammar_pool_stop
+from llamad.engine.threads.logits_arrival cimport arrival_free, arrival_init
+from llamad.engine.threads.sampler_pool cimport AWAITED_MAX, sampler_pool_count, sampler_pool_start, sampler_pool_stop
 from llamad.protocol.cache_memory cimport (
     LLAMAD_CACHE_FINGERPRINT, CacheMemory, llamad_cache, memory_sign,
 )
-from llamad.ses1.ses1 cimport Layout, layout_has_ranges
 from llamad.protocol.channel cimport Link
+from llamad.ses1.ses1 cimport Layout, layout_has_ranges
 from llamad.tokenizer.vocab cimport Vocab
-from llamad.engine.threads.sampler_pool cimport AWAITED_MAX, sampler_pool_count, sampler_pool_start, sampler_pool_stop
 
 
 from llamad.protocol.channel import Descriptors

@@ -4,7 +4,7 @@ from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcpy, memset
 
 from llamad.base.system cimport load_time, now_us, sleep_us, store_int, store_time, wake_send
-from llamad.engine.kv.host_cache cimport cache_release
+from llamad.engine.cache.host_cache cimport cache_release
 from llamad.engine.kv.slots cimport SLOT_PREFILLING, Slot, slot_is_recomputing, slot_release
 from llamad.engine.kv.task_queue cimport task_close
 from llamad.engine.prefix.restoring cimport restoring_end
@@ -13,7 +13,6 @@ from llamad.engine.sampler.sampler cimport sampler_close
 from llamad.engine.state.engine_state cimport State
 from llamad.engine.threads.grammar_pool cimport grammar_pool_drop
 from llamad.grammar.grammar cimport matcher_close
-from llamad.tokenizer.stop_strings cimport stops_scan
 from llamad.protocol.messages cimport (
     EVENT_ACTION, EVENT_ADMITTED, EVENT_DONE, EVENT_FAILED, EVENT_PROGRESS, EVENT_PROMPT, EVENT_STEP, EVENT_TEXT,
     FAILURE_ABORTED, FAILURE_GRAMMAR, FAILURE_MEMORY, FAILURE_SAMPLER, PROB_JSON_BYTES, SAMPLED_END, SAMPLED_STUCK,
@@ -24,6 +23,7 @@ from llamad.protocol.messages cimport (
 from llamad.protocol.ring cimport ring_commit, ring_reserve
 from llamad.tokenizer.detokenizer cimport text_add, text_cut_line, text_finish, text_ready, text_sent
 from llamad.tokenizer.loop_guard cimport loop_guard_add
+from llamad.tokenizer.stop_strings cimport stops_scan
 from llamad.tokenizer.vocab cimport Pieces
 
 cdef enum:

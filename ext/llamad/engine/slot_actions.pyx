@@ -7,15 +7,15 @@ from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
-from llamad.protocol.blobs cimport blob_find, llamad_blob
-from llamad.engine.state.engine_state cimport Action, State
+from llamad.base.system cimport now_us
+from llamad.engine.cache.host_cache cimport cache_insert, cache_prepare_insert
 from llamad.engine.events cimport emit_action
-from llamad.engine.state.flush cimport flush_pending
+from llamad.engine.kv.slots cimport SLOT_IDLE, Slot, may_use, slot_can_drop, slot_clear, slot_has_rows, slot_shift
 from llamad.engine.prefix.parking cimport parking_return
 from llamad.engine.prefix.sharing cimport prefix_make_room
-from llamad.engine.kv.host_cache cimport cache_insert, cache_prepare_insert
-from llamad.engine.kv.slots cimport SLOT_IDLE, Slot, may_use, slot_can_drop, slot_clear, slot_has_rows, slot_shift
-from llamad.base.system cimport now_us
+from llamad.engine.state.engine_state cimport Action, State
+from llamad.engine.state.flush cimport flush_pending
+from llamad.protocol.blobs cimport blob_find, llamad_blob
 from llamad.protocol.messages cimport (
     ACTION_ERASE, ACTION_INSERT, ACTION_LOOK, ACTION_RESTORE, ACTION_SAVE, ACTION_SHIFT, RESULT_ABORTED, RESULT_BUSY,
     RESULT_CANNOT, RESULT_DONE, RESULT_FAILED, RESULT_NOT_YOURS, RESULT_NO_ROOM, RESULT_OUTSIDE, RESULT_ROWS,

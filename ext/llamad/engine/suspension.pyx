@@ -11,16 +11,16 @@
 from libc.stdint cimport int32_t, uint64_t
 
 from llamad.base.system cimport load_int
+from llamad.engine.cache.host_cache cimport cache_drop, cache_hold, cache_restore
 from llamad.engine.events cimport finish_done
-from llamad.engine.state.flush cimport flush_pending
 from llamad.engine.kv.cells cimport cells_fit_running, cells_spare, cells_wanted
-from llamad.engine.kv.host_cache cimport cache_drop, cache_hold, cache_restore
 from llamad.engine.kv.slots cimport (
     SLOT_DECODING, SLOT_PREFILLING, SLOT_SUSPENDED, STOPS_MAX, Slot, Slots, slot_clear, slot_drop_partial, slot_is_pending,
 )
 from llamad.engine.prefix.restoring cimport restoring_end
 from llamad.engine.prefix.sharing cimport prefix_make_room
 from llamad.engine.state.engine_state cimport State
+from llamad.engine.state.flush cimport flush_pending
 from llamad.protocol.messages cimport STOP_LIMIT
 
 

@@ -1,7 +1,7 @@
 # distutils: sources = ext/llamad/protocol/cache_table.c ext/llamad/protocol/cache_pages.c
 # Owns: a model's prompt cache in shared memory, as Python sees it. The front makes it, keeps it while engines come and go,
 # and may read what is READY at any time and from any thread; it drops entries only while no engine runs. The engine maps
-# the same memory, and its thread writes to it (engine/kv/host_cache.pyx).
+# the same memory, and its thread writes to it (engine/cache/host_cache.pyx).
 import mmap
 import os
 from typing import NamedTuple

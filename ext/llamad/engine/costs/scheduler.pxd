@@ -1,6 +1,6 @@
 # Constants of the scheduler, admission and the prompt cache, each with the measurement it comes from. "Chosen" means
 # that it was not measured. Costs that depend on the machine (of a step, a prompt token or a saved state) are learned
-# while the engine runs, into scheduler/plan.pxd and kv/host_cache.pxd; these constants say how.
+# while the engine runs, into scheduler/plan.pxd and cache/host_cache.pxd; these constants say how.
 #
 # H200: one GPU, CUDA 13, a 1B-shaped model in F16 unless another is named. CPU: 2 cores, SmolLM2-135M.
 
@@ -78,7 +78,7 @@ cdef enum:
     # A change that took longer included something else: it loaded code, or the machine was busy. Chosen.
     ADAPTER_CHANGE_US_MAX = 100000
 
-# --- admission and prefixes (admission.pyx, prefix/sharing.pyx, suspension.pyx, kv/host_cache.pyx) ---------------
+# --- admission and prefixes (admission.pyx, prefix/sharing.pyx, suspension.pyx, cache/host_cache.pyx) ---------------
 
 cdef enum:
     # Fewest tokens for which a prefix is copied from another slot; it must also be 1/COPY_CONTEXT_PART of a slot's

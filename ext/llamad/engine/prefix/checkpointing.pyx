@@ -9,12 +9,12 @@
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from llamad.base.system cimport now_us
+from llamad.engine.cache.host_cache cimport cache_drop_checkpoints, cache_drop_least
 from llamad.engine.costs.scheduler cimport (
     CHECKPOINT_CUT_MIN, CHECKPOINT_MESSAGE_MAX, CHECKPOINT_OPENING_MAX, CHECKPOINT_TAIL, CHECKPOINT_TOKENS_MIN, GRAPH_US,
     STATES_US_MAX,
 )
 from llamad.engine.kv.checkpoints cimport CheckpointList, CheckpointOf, Checkpoints, checkpoint_make, list_drop, list_thin
-from llamad.engine.kv.host_cache cimport cache_drop_checkpoints, cache_drop_least
 from llamad.engine.kv.slots cimport SLOT_PREFILLING, STOPS_MAX, Slot, slot_is_pending
 from llamad.engine.kv.task_queue cimport Task
 from llamad.engine.state.engine_state cimport State

@@ -1,7 +1,7 @@
 # Owns: prompts that slots get back from the prompt cache in parts, while other slots run. Runs on the engine thread,
 # between two steps.
 #
-# A long prompt lies in several entries of the cache (kv/chains.pyx), each of which is restored by itself. If that were
+# A long prompt lies in several entries of the cache (cache/chains.pyx), each of which is restored by itself. If that were
 # done at once, the streams of other slots would stand still for all of it. So the slot takes its task, and then gets
 # one entry after the other between two steps, for a limited time. Until it has all, it prefills nothing. An entry that
 # is damaged, or for which there is no room, is computed like any other part of the prompt, and so is all behind it.
@@ -12,10 +12,10 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.string cimport memcpy
 
 from llamad.base.system cimport now_us
-from llamad.engine.kv.cache_entries cimport entries_drop_chain, entries_get, entries_index
-from llamad.engine.kv.cache_types cimport CacheEntry, cache_spent
+from llamad.engine.cache.cache_entries cimport entries_drop_chain, entries_get, entries_index
+from llamad.engine.cache.cache_types cimport CacheEntry, cache_spent
+from llamad.engine.cache.chains cimport chain_boundary, chain_part, chain_restore_part, chain_return
 from llamad.engine.kv.cells cimport cells_fit
-from llamad.engine.kv.chains cimport chain_boundary, chain_part, chain_restore_part, chain_return
 from llamad.engine.kv.device_copies cimport copies_has
 from llamad.engine.kv.slots cimport Slot, common_prefix, slot_clear, slot_keep, slots_others_run
 from llamad.engine.state.engine_state cimport State

@@ -2,31 +2,31 @@
 # which tasks wait for a slot that is prefilling their prefix. Runs on the engine thread, at admission.
 from libc.stdint cimport int32_t, uint64_t
 
-from llamad.engine.prefix.checkpointing cimport checkpointing_plan
+from llamad.engine.cache.cache_entries cimport entries_get
+from llamad.engine.cache.cache_lookup cimport cache_common, cache_find, cache_holds
+from llamad.engine.cache.cache_types cimport CacheEntry
+from llamad.engine.cache.chains cimport chain_can_hold
+from llamad.engine.cache.eviction cimport slots_cheaper, slots_least_valuable
+from llamad.engine.cache.host_cache cimport cache_restore, cache_save, cache_save_next, cache_unsaved
 from llamad.engine.costs.scheduler cimport (
     CACHE_TOKENS_MIN, GPU_SAVE_TOKENS_MIN, RESTORE_PART, SAVE_GAIN, SAVE_PART, SAVE_PARTS_GAIN, SAVE_TOKENS_MIN,
     SEGMENT_TOKENS, STATES_US_MAX, VALUED_TOKENS_MIN, WAIT_TOKENS_MIN,
 )
-from llamad.engine.state.flush cimport flush_pending
-from llamad.protocol.adapter_span cimport span_common
-from llamad.engine.kv.cache_entries cimport entries_get
-from llamad.engine.kv.cache_lookup cimport cache_common, cache_find, cache_holds
-from llamad.engine.kv.cache_types cimport CacheEntry
 from llamad.engine.kv.cells cimport cells_busy, cells_fit, cells_spare
-from llamad.engine.kv.chains cimport chain_can_hold
 from llamad.engine.kv.chunk_reuse cimport reuse_chunks, reuse_reaches
-from llamad.engine.kv.eviction cimport slots_cheaper, slots_least_valuable
-from llamad.engine.kv.host_cache cimport cache_restore, cache_save, cache_save_next, cache_unsaved
 from llamad.engine.kv.shared_cells cimport shared_with_any
 from llamad.engine.kv.slots cimport (
     SLOT_DECODING, SLOT_PREFILLING, Slot, Slots, common_prefix, may_use, slot_can_cut, slot_can_keep, slot_clear,
     slot_common, slot_is_pending, slot_keep, slots_others_run,
 )
 from llamad.engine.kv.task_queue cimport Task
+from llamad.engine.prefix.checkpointing cimport checkpointing_plan
 from llamad.engine.prefix.copying cimport prefix_copy, prefix_copy_gain, prefix_copy_reaches
 from llamad.engine.prefix.prompt_ends cimport prompt_end_row
 from llamad.engine.prefix.restoring cimport restoring_begin, restoring_pays
 from llamad.engine.state.engine_state cimport State
+from llamad.engine.state.flush cimport flush_pending
+from llamad.protocol.adapter_span cimport span_common
 from llamad.protocol.row_ids cimport run_floor
 
 

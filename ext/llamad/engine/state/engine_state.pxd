@@ -2,20 +2,20 @@
 # it available to Python.
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
-from llamad.engine.drafts.drafts cimport Drafts
-from llamad.engine.kv.host_cache cimport Cache
-from llamad.engine.threads.grammar_pool cimport GrammarPool
-from llamad.engine.threads.logits_arrival cimport LogitsArrival
-from llamad.engine.scheduler.plan cimport Plan
-from llamad.protocol.board cimport Stats
-from llamad.protocol.channel cimport Channel
-from llamad.engine.kv.slots cimport Slots
 from llamad.base.function_table cimport llamad_table
 from llamad.base.thread_pool cimport THREADS_MAX
+from llamad.engine.cache.host_cache cimport Cache
+from llamad.engine.drafts.drafts cimport Drafts
+from llamad.engine.kv.slots cimport Slots
 from llamad.engine.kv.task_queue cimport Queue
-from llamad.tokenizer.vocab cimport Pieces
-from llamad.protocol.messages cimport ActionCommand
+from llamad.engine.scheduler.plan cimport Plan
+from llamad.engine.threads.grammar_pool cimport GrammarPool
+from llamad.engine.threads.logits_arrival cimport LogitsArrival
 from llamad.engine.threads.sampler_pool cimport SamplerPool
+from llamad.protocol.board cimport Stats
+from llamad.protocol.channel cimport Channel
+from llamad.protocol.messages cimport ActionCommand
+from llamad.tokenizer.vocab cimport Pieces
 
 # An action on a slot, which waits until the slot is idle.
 ctypedef struct Action:

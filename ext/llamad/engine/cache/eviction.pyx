@@ -4,8 +4,8 @@ from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memset
 
 from llamad.base.system cimport now_us
+from llamad.engine.cache.cache_types cimport Cache
 from llamad.engine.costs.scheduler cimport NEIGHBOUR_LOSS, VALUED_TOKENS_MIN
-from llamad.engine.kv.cache_types cimport Cache
 from llamad.engine.kv.slots cimport SLOT_IDLE, Slot, Slots, common_prefix, slot_common_held
 from llamad.engine.kv.task_queue cimport Task
 from llamad.protocol.cache_memory cimport llamad_cache_row

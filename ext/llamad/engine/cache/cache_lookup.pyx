@@ -2,8 +2,8 @@
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from llamad.base.system cimport load_int
+from llamad.engine.cache.cache_types cimport Cache, CacheEntry
 from llamad.engine.costs.scheduler cimport CACHE_TOKENS_MIN
-from llamad.engine.kv.cache_types cimport Cache, CacheEntry
 from llamad.engine.kv.checkpoints cimport list_reaches
 from llamad.engine.kv.device_copies cimport copies_has
 from llamad.engine.kv.slots cimport Slot, Slots, common_prefix

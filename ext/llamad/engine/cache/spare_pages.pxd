@@ -1,7 +1,7 @@
 # Pages for the next entry of the prompt cache, prepared by another thread.
 from libc.stdint cimport int32_t, uint64_t
 
-from llamad.engine.kv.cache_types cimport Cache
+from llamad.engine.cache.cache_types cimport Cache
 
 cdef void spare_drop(Cache *cache) noexcept nogil
 cdef int32_t spare_take(Cache *cache, size_t n) noexcept nogil

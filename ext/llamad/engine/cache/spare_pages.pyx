@@ -5,7 +5,7 @@ from libc.stdint cimport int32_t, uint64_t
 from libc.string cimport memcpy
 
 from llamad.base.system cimport fetch_add_int, futex_wake_all, load_int, store_int
-from llamad.engine.kv.cache_types cimport SPARE_NONE, SPARE_READY, SPARE_WANTED, Cache
+from llamad.engine.cache.cache_types cimport SPARE_NONE, SPARE_READY, SPARE_WANTED, Cache
 from llamad.protocol.blobs cimport blob_leave, blob_use, llamad_blob
 from llamad.protocol.cache_memory cimport memory_drop, memory_populate
 

@@ -1,7 +1,7 @@
 # The entries of the prompt cache: found by their numbers, added and dropped.
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
-from llamad.engine.kv.cache_types cimport Cache, CacheEntry
+from llamad.engine.cache.cache_types cimport Cache, CacheEntry
 
 cdef int64_t entries_index(const Cache *cache, uint64_t id) noexcept nogil
 cdef const CacheEntry *entries_get(const Cache *cache, uint64_t id) noexcept nogil

@@ -13,10 +13,10 @@
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from llamad.base.system cimport load_int
+from llamad.engine.cache.cache_lookup cimport cache_hash, cache_shares
+from llamad.engine.cache.cache_types cimport Cache, CacheEntry
+from llamad.engine.cache.eviction cimport cache_is_kept
 from llamad.engine.costs.scheduler cimport SEGMENT_TOKENS, SEGMENT_TOKENS_MIN
-from llamad.engine.kv.cache_lookup cimport cache_hash, cache_shares
-from llamad.engine.kv.cache_types cimport Cache, CacheEntry
-from llamad.engine.kv.eviction cimport cache_is_kept
 from llamad.engine.kv.slots cimport Slot, Slots, slot_has_rows
 from llamad.engine.kv.trust cimport trust_row
 from llamad.protocol.cache_memory cimport (

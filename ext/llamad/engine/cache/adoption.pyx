@@ -4,13 +4,13 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp
 
+from llamad.engine.cache.cache_entries cimport entries_add, entries_drop_chain
+from llamad.engine.cache.cache_types cimport Cache, CacheEntry
+from llamad.engine.cache.chains cimport chain_link
 from llamad.engine.costs.scheduler cimport CACHE_ENTRIES_MAX, CACHE_TOKENS_MIN
-from llamad.engine.kv.cache_types cimport Cache, CacheEntry
 from llamad.engine.kv.checkpoints cimport (
     Checkpoint, CheckpointList, checkpoint_adopt, list_add, list_drop, list_init,
 )
-from llamad.engine.kv.chains cimport chain_link
-from llamad.engine.kv.cache_entries cimport entries_add, entries_drop_chain
 from llamad.engine.kv.slots cimport Slots
 from llamad.protocol.adapter_span cimport span_common
 from llamad.protocol.cache_memory cimport (

@@ -1,7 +1,7 @@
 # Which idle slot gives up its prefix, and which entry of the prompt cache is dropped.
 from libc.stdint cimport int32_t, int64_t
 
-from llamad.engine.kv.cache_types cimport Cache
+from llamad.engine.cache.cache_types cimport Cache
 from llamad.engine.kv.slots cimport Slot, Slots
 from llamad.engine.kv.task_queue cimport Task
 

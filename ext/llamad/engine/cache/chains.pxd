@@ -1,7 +1,7 @@
 # Prompts in the prompt cache whose cells are in several entries, so that prompts with the same beginning share them.
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
-from llamad.engine.kv.cache_types cimport Cache
+from llamad.engine.cache.cache_types cimport Cache
 from llamad.engine.kv.slots cimport Slot, Slots
 
 # The part of a slot's state that is saved to an entry of its own.

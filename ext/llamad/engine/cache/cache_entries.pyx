@@ -3,9 +3,9 @@
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.string cimport memset
 
-from llamad.engine.kv.cache_lookup cimport cache_hash
-from llamad.engine.kv.cache_types cimport Cache, CacheEntry
-from llamad.engine.kv.chains cimport chain_before
+from llamad.engine.cache.cache_lookup cimport cache_hash
+from llamad.engine.cache.cache_types cimport Cache, CacheEntry
+from llamad.engine.cache.chains cimport chain_before
 from llamad.engine.kv.checkpoints cimport list_free
 from llamad.protocol.cache_memory cimport llamad_cache_row, memory_drop
 

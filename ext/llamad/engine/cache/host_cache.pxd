@@ -3,7 +3,7 @@
 from libc.stdint cimport int32_t, uint8_t, uint64_t
 
 from llamad.base.function_table cimport llamad_table
-from llamad.engine.kv.cache_types cimport Cache
+from llamad.engine.cache.cache_types cimport Cache
 from llamad.engine.kv.checkpoints cimport Checkpoints
 from llamad.engine.kv.slots cimport Slot, Slots
 from llamad.protocol.cache_memory cimport llamad_cache

@@ -1,7 +1,7 @@
 # Finds entries of the prompt cache by their tokens.
 from libc.stdint cimport int32_t, uint64_t
 
-from llamad.engine.kv.cache_types cimport Cache, CacheEntry
+from llamad.engine.cache.cache_types cimport Cache, CacheEntry
 from llamad.engine.kv.slots cimport Slot, Slots
 from llamad.engine.kv.task_queue cimport Task
 from llamad.protocol.adapter_span cimport AdapterSpan

@@ -11,23 +11,23 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from llamad.base.system cimport load_int, now_us
-from llamad.engine.costs.scheduler cimport CACHE_ENTRIES_MAX, CACHE_TOKENS_MIN, RARE_LEARN_RATE
-from llamad.engine.kv.cache_entries cimport (
+from llamad.engine.cache.cache_entries cimport (
     entries_add, entries_drop, entries_drop_chain, entries_get, entries_index, entries_remove,
 )
-from llamad.engine.kv.cache_lookup cimport cache_hash, cache_shares
-from llamad.engine.kv.cache_types cimport SPARE_READY, Cache, CacheEntry, cache_spent
-from llamad.engine.kv.chains cimport (
+from llamad.engine.cache.cache_lookup cimport cache_hash, cache_shares
+from llamad.engine.cache.cache_types cimport SPARE_READY, Cache, CacheEntry, cache_spent
+from llamad.engine.cache.chains cimport (
     Segment, chain_before, chain_bytes, chain_can_hold, chain_close, chain_has, chain_link, chain_open, chain_plan,
     chain_restore, chain_return, chain_use,
 )
-from llamad.engine.kv.checkpoints cimport list_cut, list_free, list_init, list_reaches, list_share
-from llamad.engine.kv.device_copies cimport copies_free, copies_has, copies_make, copies_restore
-from llamad.engine.kv.eviction cimport cache_is_kept, cache_least_valuable
-from llamad.engine.kv.slots cimport Slot, Slots, slot_clear
-from llamad.engine.kv.spare_pages cimport (
+from llamad.engine.cache.eviction cimport cache_is_kept, cache_least_valuable
+from llamad.engine.cache.spare_pages cimport (
     spare_ask, spare_ask_for_blob, spare_drop, spare_has, spare_is_coming, spare_take,
 )
+from llamad.engine.costs.scheduler cimport CACHE_ENTRIES_MAX, CACHE_TOKENS_MIN, RARE_LEARN_RATE
+from llamad.engine.kv.checkpoints cimport list_cut, list_free, list_init, list_reaches, list_share
+from llamad.engine.kv.device_copies cimport copies_free, copies_has, copies_make, copies_restore
+from llamad.engine.kv.slots cimport Slot, Slots, slot_clear
 from llamad.protocol.adapter_span cimport AdapterSpan
 from llamad.protocol.cache_memory cimport (
     LLAMAD_CACHE_ROWS, LLAMAD_CACHE_STATE, llamad_cache, llamad_cache_row, memory_drop, memory_publish, memory_reserve,
