@@ -4,7 +4,7 @@ from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcpy, memset
 
 from llamad.base.system cimport load_time, now_us, sleep_us, store_int, store_time, wake_send
-from llamad.engine.cache.host_cache cimport cache_release
+from llamad.engine.cache.cache_saves cimport cache_release
 from llamad.engine.kv.slots cimport SLOT_PREFILLING, Slot, slot_is_recomputing, slot_release
 from llamad.engine.kv.task_queue cimport task_close
 from llamad.engine.prefix.restoring cimport restoring_end

@@ -11,7 +11,8 @@
 from libc.stdint cimport int32_t, uint64_t
 
 from llamad.base.system cimport load_int
-from llamad.engine.cache.host_cache cimport cache_drop, cache_hold, cache_restore
+from llamad.engine.cache.cache_saves cimport cache_hold
+from llamad.engine.cache.host_cache cimport cache_drop, cache_restore
 from llamad.engine.events cimport finish_done
 from llamad.engine.kv.cells cimport cells_fit_running, cells_spare, cells_wanted
 from llamad.engine.kv.slots cimport (

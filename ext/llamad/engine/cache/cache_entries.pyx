@@ -1,13 +1,14 @@
 # Owns: the list of the prompt cache's entries. Runs on the engine thread, between two steps. It decides nothing, and no
 # state is read or written here.
-from libc.stdint cimport int32_t, int64_t, uint64_t
-from libc.string cimport memset
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.string cimport memcpy, memset
 
 from llamad.engine.cache.cache_lookup cimport cache_hash
 from llamad.engine.cache.cache_types cimport Cache, CacheEntry
 from llamad.engine.cache.chains cimport chain_before
 from llamad.engine.kv.checkpoints cimport list_free
-from llamad.protocol.cache_memory cimport llamad_cache_row, memory_drop
+from llamad.protocol.adapter_span cimport AdapterSpan
+from llamad.protocol.cache_memory cimport LLAMAD_CACHE_STATE, llamad_cache_row, memory_drop
 
 cdef enum:
     HEAD = 8                 # of SES1
@@ -58,6 +59,24 @@ cdef void entries_drop_chain(Cache *cache, int64_t i) noexcept nogil:
         else:
             k += 1
     entries_drop(cache, cache.by_row[row])
+
+
+cdef void entries_describe(Cache *cache, int32_t row, int32_t n_tokens, size_t n_bytes, const AdapterSpan *adapters,
+                           uint64_t owner, uint64_t session, int32_t retention_s) noexcept nogil:
+    """Fill the row of a state, and the head of its pages, for entries_add()."""
+    cdef llamad_cache_row *about = &cache.memory.rows[row]
+    cdef uint8_t *pages = cache.memory.places[row].data
+    memcpy(pages, <const char *>b"SES1", 4)
+    memcpy(pages + 4, &n_tokens, 4)
+    about.kind = LLAMAD_CACHE_STATE
+    about.n_tokens = n_tokens
+    about.n_bytes = n_bytes
+    about.owner = owner
+    about.adapters_base = adapters.base
+    about.adapters_set = adapters.set
+    about.n_base = adapters.n_base
+    about.session = session
+    about.retention_s = retention_s
 
 
 cdef CacheEntry *entries_add(Cache *cache, int32_t row) noexcept nogil:

@@ -16,14 +16,11 @@ cdef int cache_prepare_insert(Cache *cache, const ActionCommand *command) noexce
 cdef int cache_prepare_save(Cache *cache, const Slots *slots, const Slot *slot) noexcept nogil
 cdef int cache_insert(Cache *cache, const Slots *slots, const uint8_t *data,
                       const ActionCommand *command) noexcept nogil
-cdef uint64_t cache_save_next(Cache *cache, Slots *slots, const Slot *slot) noexcept nogil
-cdef int32_t cache_unsaved(const Cache *cache, const Slots *slots, const Slot *slot) noexcept nogil
-cdef uint64_t cache_save(Cache *cache, Slots *slots, const Slot *slot) noexcept nogil
-cdef uint64_t cache_hold(Cache *cache, Slots *slots, const Slot *slot) noexcept nogil
+cdef int32_t cache_drop_beginnings(Cache *cache, const Slots *slots, const Slot *slot, size_t n) noexcept nogil
+cdef int32_t cache_take_pages(Cache *cache, size_t n, int32_t row) noexcept nogil
 cdef void cache_copy(Cache *cache, const Slots *slots, const Slot *slot, uint64_t id) noexcept nogil
 cdef int cache_is_slow(const Cache *cache, uint64_t id) noexcept nogil
 cdef void cache_lock(Cache *cache, uint64_t id) noexcept nogil
-cdef void cache_release(Cache *cache, uint64_t id) noexcept nogil
 cdef void cache_drop(Cache *cache, uint64_t id) noexcept nogil
 cdef int cache_drop_checkpoints(Cache *cache) noexcept nogil
 cdef int cache_drop_least(Cache *cache) noexcept nogil

@@ -1,5 +1,6 @@
 # Owns: the prompt cache in host memory, and its limit. Runs on the engine thread, between two steps. It decides nothing:
-# prefix/sharing.pyx says what is worth saving or restoring, and eviction.pyx what is dropped first.
+# prefix/sharing.pyx says what is worth saving or restoring, and eviction.pyx what is dropped first. cache_saves.pyx makes
+# entries of slots.
 #
 # An entry is the state of a slot, with its tokens and its checkpoints: the whole, or the part that the entries before it
 # lack (chains.pyx). It lies in a memory that outlives the engine (protocol/cache_memory.h): the next engine of the model
@@ -12,26 +13,23 @@ from libc.string cimport memcpy, memset
 
 from llamad.base.system cimport load_int, now_us
 from llamad.engine.cache.cache_entries cimport (
-    entries_add, entries_drop, entries_drop_chain, entries_get, entries_index, entries_remove,
+    entries_add, entries_describe, entries_drop, entries_drop_chain, entries_index, entries_remove,
 )
 from llamad.engine.cache.cache_lookup cimport cache_hash, cache_shares
 from llamad.engine.cache.cache_types cimport SPARE_READY, Cache, CacheEntry, cache_spent
 from llamad.engine.cache.chains cimport (
-    Segment, chain_before, chain_bytes, chain_can_hold, chain_close, chain_has, chain_link, chain_open, chain_plan,
-    chain_restore, chain_return, chain_use,
+    Segment, chain_before, chain_bytes, chain_can_hold, chain_has, chain_plan, chain_restore, chain_return,
 )
 from llamad.engine.cache.eviction cimport cache_is_kept, cache_least_valuable
 from llamad.engine.cache.spare_pages cimport (
     spare_ask, spare_ask_for_blob, spare_drop, spare_has, spare_is_coming, spare_take,
 )
-from llamad.engine.costs.scheduler cimport CACHE_ENTRIES_MAX, CACHE_TOKENS_MIN, RARE_LEARN_RATE
-from llamad.engine.kv.checkpoints cimport list_cut, list_free, list_init, list_reaches, list_share
+from llamad.engine.costs.scheduler cimport CACHE_ENTRIES_MAX, CACHE_TOKENS_MIN
+from llamad.engine.kv.checkpoints cimport list_cut, list_free, list_reaches, list_share
 from llamad.engine.kv.device_copies cimport copies_free, copies_has, copies_make, copies_restore
 from llamad.engine.kv.slots cimport Slot, Slots, slot_clear
-from llamad.protocol.adapter_span cimport AdapterSpan
 from llamad.protocol.cache_memory cimport (
-    LLAMAD_CACHE_ROWS, LLAMAD_CACHE_STATE, llamad_cache, llamad_cache_row, memory_drop, memory_publish, memory_reserve,
-    memory_take,
+    LLAMAD_CACHE_ROWS, llamad_cache, memory_drop, memory_publish, memory_reserve, memory_take,
 )
 from llamad.protocol.messages cimport RESULT_DONE, RESULT_FAILED, RESULT_NO_ROOM, ActionCommand
 from llamad.protocol.row_ids cimport ids_positions
@@ -107,7 +105,7 @@ cdef int _is_replaced(const Cache *cache, const Slots *slots, int64_t i, uint64_
     return entry.n_tokens == cache_shares(cache, entry, hash, &slot.adapters, slot.owner, slot.tokens, slot.n_tokens)
 
 
-cdef int32_t _drop_beginnings(Cache *cache, const Slots *slots, const Slot *slot, size_t n) noexcept nogil:
+cdef int32_t cache_drop_beginnings(Cache *cache, const Slots *slots, const Slot *slot, size_t n) noexcept nogil:
     """Drop the entries that the slot's state of n bytes can replace. Return the row of one in which it could be written,
     for the caller to take, or -1."""
     cdef uint64_t hash = cache_hash(slot.tokens)
@@ -175,7 +173,7 @@ cdef int _make_room(Cache *cache, size_t n, int32_t *row) noexcept nogil:
     return 1
 
 
-cdef int32_t _take_pages(Cache *cache, size_t n, int32_t row) noexcept nogil:
+cdef int32_t cache_take_pages(Cache *cache, size_t n, int32_t row) noexcept nogil:
     """Return a row with pages for n bytes within the limit, or -1. `row` is one that the caller has, or -1: its pages, or
     spare ones, or those of an evicted entry are used again if they fit, because new pages are slower to write to."""
     if row < 0:
@@ -242,143 +240,6 @@ cdef int cache_prepare_save(Cache *cache, const Slots *slots, const Slot *slot) 
     return _prepare(cache, n)
 
 
-cdef void _describe(Cache *cache, int32_t row, int32_t n_tokens, size_t n_bytes, const AdapterSpan *adapters,
-                    uint64_t owner, uint64_t session, int32_t retention_s) noexcept nogil:
-    cdef llamad_cache_row *about = &cache.memory.rows[row]
-    cdef uint8_t *pages = cache.memory.places[row].data
-    memcpy(pages, <const char *>b"SES1", 4)
-    memcpy(pages + 4, &n_tokens, 4)
-    about.kind = LLAMAD_CACHE_STATE
-    about.n_tokens = n_tokens
-    about.n_bytes = n_bytes
-    about.owner = owner
-    about.adapters_base = adapters.base
-    about.adapters_set = adapters.set
-    about.n_base = adapters.n_base
-    about.session = session
-    about.retention_s = retention_s
-
-
-cdef int32_t _take_replaced(Cache *cache, const Segment *part, size_t n) noexcept nogil:
-    """Remove the entry that the part replaces. Return its row if n bytes could be written there, or -1."""
-    cdef int32_t row = -1
-    if part.replaced >= 0:
-        row = entries_remove(cache, cache.by_row[part.replaced])
-        if n > cache.memory.rows[row].span:
-            memory_drop(cache.memory, row)
-            row = -1
-    return row
-
-
-cdef int32_t _take_row(Cache *cache, const Slots *slots, const Slot *slot, const Segment *part, size_t n) noexcept nogil:
-    """Return a row with pages for this part of the slot's state, of n bytes, or -1."""
-    cdef int32_t row
-    if part == NULL:
-        return _take_pages(cache, n, _drop_beginnings(cache, slots, slot, n))
-    cache.extended = part.before
-    row = _take_pages(cache, n, _take_replaced(cache, part, n))
-    cache.extended = -1
-    return row
-
-
-cdef CacheEntry *_save(Cache *cache, Slots *slots, const Slot *slot, const Segment *part) noexcept nogil:
-    """Save this part of the slot's state, or the whole if it is NULL, for this engine alone. Return its entry, or
-    NULL."""
-    cdef int64_t t_start = now_us()
-    cdef int32_t n_end = slot.n_tokens if part == NULL else part.end
-    cdef int32_t seq = slot.id if part == NULL else chain_open(cache, slot, part)
-    cdef size_t n_head = HEAD + <size_t>n_end * sizeof(int32_t)
-    cdef size_t n_state = slots.table.state_size(slots.ctx, seq, 0)
-    cdef CacheEntry *entry
-    cdef uint8_t *pages
-    cdef int32_t row = -1
-    cdef double cost
-    if n_state > 0:
-        row = _take_row(cache, slots, slot, part, n_head + n_state)
-    if row < 0:
-        chain_close(cache, slot, seq)
-        return NULL
-    pages = cache.memory.places[row].data
-    if slots.table.state_get(slots.ctx, seq, pages + n_head, n_state, 0) != n_state:
-        chain_close(cache, slot, seq)
-        memory_drop(cache.memory, row)
-        return NULL
-    chain_close(cache, slot, seq)
-    memcpy(pages + HEAD, slot.tokens, n_head - HEAD)
-    _describe(cache, row, n_end, n_head + n_state, &slot.adapters, slot.owner, slot.session, slot.retention_s)
-    cache.memory.rows[row].n_returns = slot.n_returns
-    entry = entries_add(cache, row)
-    if part != NULL and part.before >= 0:
-        chain_link(cache, cache.n_entries - 1, part.before)
-    chain_use(cache, cache.n_entries - 1)
-    if list_init(&entry.checkpoints, slot.checkpoints.n) == 0:
-        list_share(cache.checkpoints, &entry.checkpoints, &slot.checkpoints)
-    cache.n_saves += 1
-    cost = <double>(now_us() - t_start) / (n_end - entry.begin)
-    cache.save_token_us += RARE_LEARN_RATE * (cost - cache.save_token_us) if cache.save_token_us > 0 else cost
-    cache_spent(cache, t_start)
-    return entry
-
-
-cdef void _publish(Cache *cache, const CacheEntry *entry) noexcept nogil:
-    """Let others have the entry, too, unless it has rows of media, whose numbers only this engine knows."""
-    cdef int32_t i
-    for i in range(entry.n_tokens):
-        if entry.tokens[i] < 0:
-            return
-    memory_publish(cache.memory, entry.row)
-
-
-cdef uint64_t cache_save_next(Cache *cache, Slots *slots, const Slot *slot) noexcept nogil:
-    """Save the slot's state, or its next part, if there is room for it beside pinned and held entries. Return the id of
-    the last entry that the slot has now, or 0. Nothing may be pending for the slot."""
-    cdef const CacheEntry *entry
-    cdef Segment part
-    if slot.n_tokens < CACHE_TOKENS_MIN:
-        return 0
-    if chain_can_hold(cache, slots, slot):
-        chain_plan(cache, slot, &part)
-        if part.begin == part.end:
-            return cache.entries[cache.by_row[part.before]].id
-        entry = _save(cache, slots, slot, &part)
-    else:
-        entry = _save(cache, slots, slot, NULL)
-    if entry == NULL:
-        return 0
-    _publish(cache, entry)
-    return entry.id
-
-
-cdef uint64_t cache_save(Cache *cache, Slots *slots, const Slot *slot) noexcept nogil:
-    """Save all of the slot's state. Return the id of its last entry, or 0. Nothing may be pending for the slot."""
-    cdef uint64_t id = cache_save_next(cache, slots, slot)
-    while id and entries_get(cache, id).n_tokens < slot.n_tokens:
-        id = cache_save_next(cache, slots, slot)
-    return id
-
-
-cdef int32_t cache_unsaved(const Cache *cache, const Slots *slots, const Slot *slot) noexcept nogil:
-    """Return how many tokens would be copied to save the slot's state."""
-    cdef Segment part
-    if slot.n_tokens < CACHE_TOKENS_MIN or not chain_can_hold(cache, slots, slot):
-        return slot.n_tokens
-    chain_plan(cache, slot, &part)
-    return slot.n_tokens - part.begin
-
-
-cdef uint64_t cache_hold(Cache *cache, Slots *slots, const Slot *slot) noexcept nogil:
-    """Save the whole state of the slot to an entry that stays until cache_drop() or cache_release(). Return its id, or 0.
-    Until then it is for this engine alone, because no other knows the task that needs it."""
-    cdef CacheEntry *entry
-    if slot.n_tokens < CACHE_TOKENS_MIN:
-        return 0
-    entry = _save(cache, slots, slot, NULL)
-    if entry == NULL:
-        return 0
-    entry.is_held = 1
-    return entry.id
-
-
 cdef int cache_insert(Cache *cache, const Slots *slots, const uint8_t *data,
                       const ActionCommand *command) noexcept nogil:
     """Make an entry of a state that was checked. Return a result of the action."""
@@ -390,13 +251,13 @@ cdef int cache_insert(Cache *cache, const Slots *slots, const uint8_t *data,
         return RESULT_FAILED
     if cache.bytes_max == 0 or command.n_tokens < CACHE_TOKENS_MIN:
         return RESULT_NO_ROOM
-    row = _take_pages(cache, command.n_bytes, -1)
+    row = cache_take_pages(cache, command.n_bytes, -1)
     if row < 0:
         return RESULT_NO_ROOM
     if not is_copied or row != cache.spare:
         memcpy(cache.memory.places[row].data, data, command.n_bytes)
-    _describe(cache, row, command.n_tokens, command.n_bytes, &command.adapters, command.owner, command.session,
-              command.retention_s)
+    entries_describe(cache, row, command.n_tokens, command.n_bytes, &command.adapters, command.owner, command.session,
+                     command.retention_s)
     entries_add(cache, row)
     memory_publish(cache.memory, row)
     cache_spent(cache, t_start)
@@ -434,14 +295,6 @@ cdef void cache_lock(Cache *cache, uint64_t id) noexcept nogil:
         entry = &cache.entries[i]
         entry.is_locked = 1 if cache.table.lock_pages(cache.ctx, entry.pages, entry.capacity) else -1
         cache_spent(cache, t_start)
-
-
-cdef void cache_release(Cache *cache, uint64_t id) noexcept nogil:
-    """Stop holding the entry: it is one like any other from now on."""
-    cdef int64_t i = entries_index(cache, id)
-    if i >= 0:
-        cache.entries[i].is_held = 0
-        _publish(cache, &cache.entries[i])
 
 
 cdef void cache_drop(Cache *cache, uint64_t id) noexcept nogil:

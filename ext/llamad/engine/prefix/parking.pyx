@@ -23,10 +23,11 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 from llamad.base.system cimport load_int, now_us
 from llamad.engine.cache.cache_entries cimport entries_get
 from llamad.engine.cache.cache_lookup cimport cache_holds
+from llamad.engine.cache.cache_saves cimport cache_save, cache_save_next, cache_unsaved
 from llamad.engine.cache.cache_types cimport SPARE_WANTED
 from llamad.engine.cache.chains cimport chain_can_hold
 from llamad.engine.cache.host_cache cimport (
-    cache_copy, cache_is_slow, cache_lock, cache_prepare_save, cache_restore, cache_save, cache_save_next, cache_unsaved,
+    cache_copy, cache_is_slow, cache_lock, cache_prepare_save, cache_restore,
 )
 from llamad.engine.costs.scheduler cimport (
     CACHE_TOKENS_MIN, KEEP_IDLE_US, KEEP_LAST_US, KEEP_LOOK_US, KEEP_PART, PARK_IDLE_US, PARK_TOKENS_MIN, SEGMENT_TOKENS,

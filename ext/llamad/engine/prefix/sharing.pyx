@@ -4,10 +4,11 @@ from libc.stdint cimport int32_t, uint64_t
 
 from llamad.engine.cache.cache_entries cimport entries_get
 from llamad.engine.cache.cache_lookup cimport cache_common, cache_find, cache_holds
+from llamad.engine.cache.cache_saves cimport cache_save, cache_save_next, cache_unsaved
 from llamad.engine.cache.cache_types cimport CacheEntry
 from llamad.engine.cache.chains cimport chain_can_hold
 from llamad.engine.cache.eviction cimport slots_cheaper, slots_least_valuable
-from llamad.engine.cache.host_cache cimport cache_restore, cache_save, cache_save_next, cache_unsaved
+from llamad.engine.cache.host_cache cimport cache_restore
 from llamad.engine.costs.scheduler cimport (
     CACHE_TOKENS_MIN, GPU_SAVE_TOKENS_MIN, RESTORE_PART, SAVE_GAIN, SAVE_PART, SAVE_PARTS_GAIN, SAVE_TOKENS_MIN,
     SEGMENT_TOKENS, STATES_US_MAX, VALUED_TOKENS_MIN, WAIT_TOKENS_MIN,
