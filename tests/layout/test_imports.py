@@ -28,6 +28,7 @@ llamad.engine.prefix
 llamad.engine.state
 llamad.engine.fit
 llamad.engine.scheduler llamad.engine.threads llamad.engine.loading llamad.engine.drafts
+llamad.engine.cache
 llamad.engine.kv
 llamad.engine.sampler
 llamad.engine.costs
