@@ -1,8 +1,8 @@
 """The thread that writes: it cuts new entries of the cache memories into rows, writes those that are not on disk, and
 keeps the limit.
 
-One thread, at low priority. It also builds the index when it starts, and notices files that others add or remove. An
-entry is pinned only while it is copied, so that no engine waits for the disk.
+One thread, at low priority until the daemon ends. It also builds the index when it starts, and notices files that
+others add or remove. An entry is pinned only while it is copied, so that no engine waits for the disk.
 """
 
 from __future__ import annotations
@@ -73,6 +73,10 @@ class Copy(NamedTuple):
     begin: int
 
 
+class TakenOver(Exception):
+    """Another thread goes on with the work of this one."""
+
+
 class Writer:
     """`bytes_max` is the limit on all files; 0: none."""
 
@@ -94,7 +98,8 @@ class Writer:
         self._settled = threading.Condition()
         self._n_passes = 0
         self._is_behind = False  # entries are left that could not be written
-        self._thread = threading.Thread(target=self._run, name="llamad-cache-disk", daemon=True)
+        self._thread = threading.Thread(target=self._run_low, name="llamad-cache-disk", daemon=True)
+        self._is_low = True  # the thread's priority
 
     def start(self) -> None:
         self._thread.start()
@@ -112,8 +117,11 @@ class Writer:
         self._wake.set()
 
     def flush(self, seconds: float) -> bool:
-        """Return when all entries of the cache memories are on disk, or False after this time. Blocks."""
+        """Return when all entries of the cache memories are on disk, or False after this time. Blocks. From now on
+        writing has normal priority, because somebody waits for it."""
         t_end = time.monotonic() + seconds
+        if self._is_low and self._thread.is_alive():
+            self._take_over()
         with self._settled:
             n_begun = self._n_passes + 1  # a pass that is running may have missed the last entries
             self.wake()
@@ -122,12 +130,32 @@ class Writer:
                 self.wake()
             return self._n_passes > n_begun and not self._is_behind
 
-    def _run(self) -> None:
+    def _take_over(self) -> None:
+        """Let another thread write, because nobody but root can raise the priority of one."""
+        self._is_low = False
+        old = self._thread
+        self._thread = threading.Thread(
+            target=self._run_after, args=(old,), name="llamad-cache-disk", daemon=True
+        )
+        self._thread.start()
+
+    def _run_after(self, old: threading.Thread) -> None:
+        while old.is_alive():
+            self.wake()
+            old.join(0.05)
+        self._run()
+
+    def _run_low(self) -> None:
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
-        while True:
+        self._run()
+
+    def _run(self) -> None:
+        while threading.current_thread() is self._thread:
             try:
                 self.step()
+            except TakenOver:
+                return
             except Exception as error:  # a bug must not end the thread
                 log.exception("writing the cache on disk failed")
                 self._faults.failed(error)
@@ -136,6 +164,11 @@ class Writer:
                 self._settled.notify_all()
             self._wake.wait(POLL_SECONDS)
             self._wake.clear()
+
+    def _go_on(self) -> None:
+        """Raises TakenOver."""
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            raise TakenOver
 
     def step(self) -> None:
         """Do what is due: read the folder, write new entries, keep the limit."""
@@ -265,6 +298,7 @@ class Writer:
         for id in seen.keys() - infos.keys():
             del seen[id]
         for info in sorted(infos.values(), key=lambda one: one.used, reverse=True):
+            self._go_on()
             if info.id in seen:
                 self._note_use(seen[info.id], info)
                 continue
@@ -337,6 +371,7 @@ class Writer:
         for row, name in zip(rows, names, strict=True):
             if row.begin < copy.begin or name in self._index:
                 continue
+            self._go_on()
             piece = cut(layout, copy.segments, row)
             about = self._describe(source, group, info, row, piece, needs_ends=layout.has_end())
             if not self._keep(about, piece, names, info.n_tokens):

@@ -10,6 +10,7 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from llamad.models.cache_disk.disk_cache import DiskCache
 from llamad.models.cache_disk.folder import SUBFOLDER, FolderError
 from llamad.models.cache_disk.prefixes import Chain, Group
 from llamad.models.cache_disk.row_file import RowFile
+from llamad.models.cache_disk.state_rows import cut
 from llamad.ses1 import ses1 as ses1_module
 
 TESTS = Path(__file__).parents[2]
@@ -333,6 +335,34 @@ def test_the_thread_writes_new_entries_soon_and_all_of_them_at_the_end(disk, mon
     asyncio.run(disk.cache.finish(20))
     assert "not all prompts could be written within 20 s" in caplog.text
     assert time.monotonic() - t_begin < 10
+
+
+def test_the_end_is_written_at_normal_priority(disk, monkeypatch):
+    """Other work on the machine does not keep the daemon from ending. What the first thread has begun, the second one
+    finishes."""
+    monkeypatch.setattr(writer, "POLL_SECONDS", 60.0)
+    priorities: dict[str, list[int]] = {}
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow_cut(layout, segments, row):
+        number = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+        priorities.setdefault(threading.current_thread().name, []).append(number)
+        begun.set()
+        assert go_on.wait(20)
+        return cut(layout, segments, row)
+
+    monkeypatch.setattr(writer, "cut", slow_cut)
+    normal = os.getpriority(os.PRIO_PROCESS, 0)
+    disk.memory.put(tokens_of(1, 600))
+    disk.cache.start()
+    assert begun.wait(20)
+    threading.Timer(0.2, go_on.set).start()
+    asyncio.run(disk.cache.finish(20))
+    assert len(disk.files()) == 3
+    (seen,) = priorities.values()
+    assert seen[0] == min(normal + writer.NICE, 19)
+    assert seen[-1] == normal
+    asyncio.run(disk.cache.finish(20))
 
 
 def test_an_entry_that_disappears_while_the_thread_looks_is_skipped(disk):
