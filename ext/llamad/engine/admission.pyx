@@ -9,7 +9,7 @@ from llamad.engine.events cimport emit_admitted, emit_failed, finish_failed
 from llamad.engine.kv.cells cimport cells_fit_running, cells_spare, cells_wanted
 from llamad.engine.kv.slots cimport SLOT_PREFILLING, Slot, slot_take
 from llamad.engine.kv.task_queue cimport Task, queue_remove, queue_take, task_close
-from llamad.engine.prefix.parking cimport parking_run
+from llamad.engine.prefix.parking cimport parking_run, parking_stock
 from llamad.engine.prefix.prompt_ends cimport prompt_end_row
 from llamad.engine.prefix.restoring cimport restoring_next, restoring_oldest
 from llamad.engine.prefix.sharing cimport (
@@ -93,6 +93,7 @@ cdef void _admit(State *state, Slot *slot, Task *task, int is_announced) noexcep
     prefix_prepare(state, slot, task)
     slot_take(&state.slots, slot, task)
     parking_run(state, slot)
+    parking_stock(state, slot)
     slot.is_announced = 0
     if is_announced and not slot.restored_entry or slot.n_tokens == slot.n_prefill:
         _announce(state, slot)

@@ -8,9 +8,8 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 
 from llamad.base.system cimport fetch_add_int, futex_wait, futex_wake_all, load_int, now_us, store_int, wake_send
 from llamad.engine.cache.adoption cimport adoption_run
-from llamad.engine.cache.cache_types cimport SPARE_WANTED
 from llamad.engine.cache.host_cache cimport cache_free, cache_init
-from llamad.engine.cache.spare_pages cimport spare_prepare
+from llamad.engine.cache.spare_pages cimport spare_is_awaited, spare_prepare
 from llamad.engine.drafts.draft_model cimport DraftModel
 from llamad.engine.drafts.drafts cimport Drafter, drafts_free, drafts_init
 from llamad.engine.kv.cells cimport cells_used
@@ -230,7 +229,7 @@ cdef class Core:
             store_int(&memory.is_tended, 1)
             while not load_int(&self.is_ending) and load_int(&memory.n_bad) == n_bad:
                 news = load_int(&memory.news)
-                if load_int(&state.cache.spare_state) == SPARE_WANTED:
+                if spare_is_awaited(&state.cache):
                     spare_prepare(&state.cache)
                     wake_send(state.channel.command_fd)
                 elif not memory_sign(memory) and not trust_next(&state.cache.trust):

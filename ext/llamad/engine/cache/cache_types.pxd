@@ -28,11 +28,21 @@ ctypedef struct CacheEntry:
     size_t n_state
     size_t capacity
 
-# Pages for the next entry, which another thread prepares, and into which it copies a state that is inserted.
 cdef enum SpareState:
     SPARE_NONE = 0
     SPARE_WANTED = 1
     SPARE_READY = 2
+
+cdef enum:
+    SPARES_MAX = 16
+
+# Pages for an entry that is made later. Another thread prepares them (spare_pages.pyx).
+ctypedef struct Spare:
+    int32_t state            # atomic: a SpareState
+    int32_t row
+    size_t n                 # how many bytes
+    uint64_t blob            # the pages have its bytes, or will have them once they are ready; 0: none
+    size_t n_copied          # how many of them; 0: they could not be copied
 
 ctypedef struct Cache:
     CacheEntry *entries
@@ -49,11 +59,8 @@ ctypedef struct Cache:
     int32_t has_ranges       # states can be saved in parts
     uint64_t pinned          # the entry that is being restored, which must not be dropped; 0: none
     int32_t extended         # the row of an entry behind which another one is being saved; -1: none
-    int32_t spare            # a row with spare pages, unless spare_state is SPARE_NONE
-    int32_t spare_state      # atomic: a SpareState
-    size_t n_spare           # its size
-    uint64_t filled          # the blob whose bytes the spare pages have, or will have once they are ready; 0: none
-    size_t n_filled          # how many of its bytes; 0: they could not be copied
+    Spare spares[SPARES_MAX]
+    size_t n_spare           # the bytes of all of them
     int64_t turn_us          # time spent on states in this turn of the engine
     double save_token_us     # the learned cost of saving, per token
 

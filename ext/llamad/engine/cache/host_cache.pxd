@@ -13,6 +13,8 @@ cdef int cache_init(Cache *cache, size_t bytes_max, Checkpoints *checkpoints, co
                     void *ctx, llamad_cache *memory) noexcept nogil
 cdef void cache_free(Cache *cache) noexcept nogil
 cdef int cache_prepare_insert(Cache *cache, const ActionCommand *command) noexcept nogil
+cdef size_t cache_part_bytes(const Cache *cache, int32_t n_end, int32_t n_cells) noexcept nogil
+cdef void cache_stock(Cache *cache, size_t n, int32_t n_entries) noexcept nogil
 cdef int cache_prepare_save(Cache *cache, const Slots *slots, const Slot *slot) noexcept nogil
 cdef int cache_insert(Cache *cache, const Slots *slots, const uint8_t *data,
                       const ActionCommand *command) noexcept nogil

@@ -16,20 +16,20 @@ from llamad.engine.cache.cache_entries cimport (
     entries_add, entries_describe, entries_drop, entries_drop_chain, entries_index, entries_remove,
 )
 from llamad.engine.cache.cache_lookup cimport cache_hash, cache_shares
-from llamad.engine.cache.cache_types cimport SPARE_READY, Cache, CacheEntry, cache_spent
+from llamad.engine.cache.cache_types cimport SPARE_READY, Cache, CacheEntry, Spare, cache_spent
 from llamad.engine.cache.chains cimport (
     Segment, chain_before, chain_bytes, chain_can_hold, chain_has, chain_plan, chain_restore, chain_return,
 )
 from llamad.engine.cache.eviction cimport cache_is_kept, cache_least_valuable
 from llamad.engine.cache.spare_pages cimport (
-    spare_ask, spare_ask_for_blob, spare_drop, spare_has, spare_is_coming, spare_take,
+    spare_ask, spare_count, spare_drop_one, spare_is_ready, spare_of_blob, spare_take, spare_take_blob,
 )
-from llamad.engine.costs.scheduler cimport CACHE_ENTRIES_MAX, CACHE_TOKENS_MIN
+from llamad.engine.costs.scheduler cimport CACHE_ENTRIES_MAX, CACHE_TOKENS_MIN, STOCK_PART
 from llamad.engine.kv.checkpoints cimport list_cut, list_free, list_reaches, list_share
 from llamad.engine.kv.device_copies cimport copies_free, copies_has, copies_make, copies_restore
 from llamad.engine.kv.slots cimport Slot, Slots, slot_clear
 from llamad.protocol.cache_memory cimport (
-    LLAMAD_CACHE_ROWS, llamad_cache, memory_drop, memory_publish, memory_reserve, memory_take,
+    LLAMAD_CACHE_ROWS, llamad_cache, memory_drop, memory_publish, memory_take,
 )
 from llamad.protocol.messages cimport RESULT_DONE, RESULT_FAILED, RESULT_NO_ROOM, ActionCommand
 from llamad.protocol.row_ids cimport ids_positions
@@ -134,8 +134,11 @@ cdef int cache_drop_checkpoints(Cache *cache) noexcept nogil:
 
 
 cdef int cache_drop_least(Cache *cache) noexcept nogil:
-    """Drop the least valuable entry to make room for a checkpoint. Return whether there was one."""
-    cdef int64_t i = cache_least_valuable(cache)
+    """Drop spare pages or the least valuable entry to make room for a checkpoint. Return whether there were any."""
+    cdef int64_t i
+    if spare_drop_one(cache):
+        return 1
+    i = cache_least_valuable(cache)
     if i < 0:
         return 0
     cache.n_dropped += 1
@@ -160,6 +163,8 @@ cdef int _make_room(Cache *cache, size_t n, int32_t *row) noexcept nogil:
     if n + _kept_bytes(cache) > cache.bytes_max:
         return 0
     while _is_too_much(cache, n):
+        if spare_drop_one(cache):
+            continue
         i = cache_least_valuable(cache)
         if i < 0:
             return 0
@@ -178,8 +183,6 @@ cdef int32_t cache_take_pages(Cache *cache, size_t n, int32_t row) noexcept nogi
     spare ones, or those of an evicted entry are used again if they fit, because new pages are slower to write to."""
     if row < 0:
         row = spare_take(cache, n)
-    else:
-        spare_drop(cache)
     if not _make_room(cache, max(_rounded(n), cache.memory.rows[row].capacity if row >= 0 else 0), &row):
         if row >= 0:
             memory_drop(cache.memory, row)
@@ -187,30 +190,43 @@ cdef int32_t cache_take_pages(Cache *cache, size_t n, int32_t row) noexcept nogi
     return memory_take(cache.memory, n, row)
 
 
+cdef int _ask(Cache *cache, size_t n, uint64_t blob) noexcept nogil:
+    """Let another thread prepare pages for n bytes, and copy the blob into them, unless it is 0. Return whether it will;
+    not if they do not fit into the limit."""
+    cdef int32_t row = -1
+    return _make_room(cache, _rounded(n), &row) and spare_ask(cache, row, n, blob)
+
+
 cdef int _prepare(Cache *cache, size_t n) noexcept nogil:
     """Return whether n bytes can be taken without allocating many pages. If not, another thread allocates them and wakes
     this one, which then calls it again. If they do not fit into the limit, this is 1, and taking them will fail."""
-    cdef int32_t row = -1
-    if not load_int(&cache.memory.is_tended):
+    if not load_int(&cache.memory.is_tended) or spare_is_ready(cache, n):
         return 1
-    if spare_is_coming(cache, n):
-        return load_int(&cache.spare_state) == SPARE_READY
-    if not _make_room(cache, _rounded(n), &row):
-        return 1
-    if row < 0:
-        row = memory_reserve(cache.memory, n)
-        if row < 0:
-            return 1
-    spare_ask(cache, row, _rounded(n))
-    return 0
+    return not spare_count(cache, n) and not _ask(cache, n, 0)
 
 
 cdef int cache_prepare_insert(Cache *cache, const ActionCommand *command) noexcept nogil:
     """The same for a state that is inserted. The other thread also copies it, because half a gigabyte would keep the
     streams waiting."""
-    if cache.n_spare < command.n_bytes:
-        spare_drop(cache)
-    return _prepare(cache, command.n_bytes) and not spare_ask_for_blob(cache, command.blob, command.n_bytes)
+    cdef const Spare *spare = spare_of_blob(cache, command.blob)
+    if not load_int(&cache.memory.is_tended) or command.n_bytes == 0:
+        return 1
+    if spare != NULL:
+        return load_int(&spare.state) == SPARE_READY
+    return not _ask(cache, command.n_bytes, command.blob)
+
+
+cdef void cache_stock(Cache *cache, size_t n, int32_t n_entries) noexcept nogil:
+    """Let another thread prepare pages for so many entries of n bytes, as far as nothing is evicted for that."""
+    while (load_int(&cache.memory.is_tended) and spare_count(cache, n) < n_entries and not _is_too_much(cache, _rounded(n))
+           and cache.n_spare + n <= cache.bytes_max // STOCK_PART):
+        if not spare_ask(cache, -1, n, 0):
+            break
+
+
+cdef size_t cache_part_bytes(const Cache *cache, int32_t n_end, int32_t n_cells) noexcept nogil:
+    """Return the size of an entry with the cells of the last n_cells of n_end tokens."""
+    return HEAD + <size_t>n_end * sizeof(int32_t) + piece_bytes(cache.trust.layout, n_cells)
 
 
 cdef int cache_prepare_save(Cache *cache, const Slots *slots, const Slot *slot) noexcept nogil:
@@ -225,7 +241,7 @@ cdef int cache_prepare_save(Cache *cache, const Slots *slots, const Slot *slot) 
         return 1
     if chain_can_hold(cache, slots, slot):
         chain_plan(cache, slot, &part)
-        n = HEAD + <size_t>part.end * sizeof(int32_t) + piece_bytes(cache.trust.layout, part.end - part.begin)
+        n = cache_part_bytes(cache, part.end, part.end - part.begin)
         if part.begin == part.end or part.replaced >= 0 and n <= cache.memory.rows[part.replaced].span:
             return 1
         cache.extended = part.before
@@ -246,15 +262,15 @@ cdef int cache_insert(Cache *cache, const Slots *slots, const uint8_t *data,
     cdef int64_t t_start = now_us()
     cdef size_t n_head = HEAD + <size_t>max(command.n_tokens, 0) * sizeof(int32_t)
     cdef int32_t row
-    cdef int is_copied = spare_has(cache, command.blob, command.n_bytes)
+    cdef int is_copied = 0
     if command.n_tokens > slots.n_ctx or command.n_bytes <= n_head:
         return RESULT_FAILED
     if cache.bytes_max == 0 or command.n_tokens < CACHE_TOKENS_MIN:
         return RESULT_NO_ROOM
-    row = cache_take_pages(cache, command.n_bytes, -1)
+    row = cache_take_pages(cache, command.n_bytes, spare_take_blob(cache, command.blob, command.n_bytes, &is_copied))
     if row < 0:
         return RESULT_NO_ROOM
-    if not is_copied or row != cache.spare:
+    if not is_copied:
         memcpy(cache.memory.places[row].data, data, command.n_bytes)
     entries_describe(cache, row, command.n_tokens, command.n_bytes, &command.adapters, command.owner, command.session,
                      command.retention_s)

@@ -1,83 +1,152 @@
-# Owns: pages for the next entry of the prompt cache, which the thread that tends its memory prepares, because new pages are
-# slow to write to. It can also copy a blob into them: half a gigabyte would keep the streams waiting. The engine thread
-# asks for them between two steps, and is woken when they are there.
+# Owns: pages for entries of the prompt cache that are made later. The thread that tends the memory prepares them, because
+# new pages are slow to write to. It can also copy a blob into them: half a gigabyte would keep the streams waiting. The
+# engine thread asks for them between two steps, and is woken when they are there. They count in the cache's limit.
 from libc.stdint cimport int32_t, uint64_t
 from libc.string cimport memcpy
 
 from llamad.base.system cimport fetch_add_int, futex_wake_all, load_int, store_int
-from llamad.engine.cache.cache_types cimport SPARE_NONE, SPARE_READY, SPARE_WANTED, Cache
+from llamad.engine.cache.cache_types cimport SPARE_NONE, SPARE_READY, SPARE_WANTED, SPARES_MAX, Cache, Spare
 from llamad.protocol.blobs cimport blob_leave, blob_use, llamad_blob
-from llamad.protocol.cache_memory cimport memory_drop, memory_populate
+from llamad.protocol.cache_memory cimport memory_drop, memory_populate, memory_reserve
 
 
-cdef void _forget(Cache *cache) noexcept nogil:
-    cache.spare_state = SPARE_NONE
-    cache.n_spare = cache.filled = 0
+cdef int32_t _give(Cache *cache, Spare *spare) noexcept nogil:
+    """Return the row of these pages, which are ready. The caller owns it then."""
+    cache.n_spare -= spare.n
+    store_int(&spare.state, SPARE_NONE)
+    return spare.row
 
 
-cdef void spare_drop(Cache *cache) noexcept nogil:
-    """Give the pages back, unless the other thread still prepares them."""
-    if load_int(&cache.spare_state) == SPARE_READY:
-        memory_drop(cache.memory, cache.spare)
-        _forget(cache)
-
-
-cdef int _fits(const Cache *cache, size_t n) noexcept nogil:
-    return n <= cache.memory.rows[cache.spare].span and cache.n_spare <= 2 * n
-
-
-cdef int32_t spare_take(Cache *cache, size_t n) noexcept nogil:
-    """Return the row with the pages if they are ready and fit n bytes, or -1; then they are given back."""
-    if load_int(&cache.spare_state) != SPARE_READY or not _fits(cache, n):
-        spare_drop(cache)
-        return -1
-    _forget(cache)
-    return cache.spare
-
-
-cdef int spare_is_coming(Cache *cache, size_t n) noexcept nogil:
-    """Return whether there are pages for n bytes, or others are being prepared, for which one has to wait."""
-    if load_int(&cache.spare_state) == SPARE_READY and not _fits(cache, n):
-        spare_drop(cache)
-    return load_int(&cache.spare_state) != SPARE_NONE
-
-
-cdef void _ask(Cache *cache) noexcept nogil:
-    store_int(&cache.spare_state, SPARE_WANTED)
-    fetch_add_int(&cache.memory.news, 1)
-    futex_wake_all(&cache.memory.news)
-
-
-cdef void spare_ask(Cache *cache, int32_t row, size_t n) noexcept nogil:
-    """Let the other thread prepare n bytes of this row, which has no pages yet."""
-    cache.spare = row
-    cache.n_spare = n
-    _ask(cache)
-
-
-cdef int spare_ask_for_blob(Cache *cache, uint64_t blob, size_t n) noexcept nogil:
-    """Let the other thread copy the blob's first n bytes into the pages, if they are ready. Return whether it does: not if
-    it has tried."""
-    if load_int(&cache.spare_state) != SPARE_READY or cache.filled == blob:
+cdef int spare_drop_one(Cache *cache) noexcept nogil:
+    """Give pages back that are ready, preferably without a blob's bytes. Return whether there were any."""
+    cdef Spare *spare
+    cdef Spare *chosen = NULL
+    cdef int32_t i
+    for i in range(SPARES_MAX):
+        spare = &cache.spares[i]
+        if load_int(&spare.state) == SPARE_READY and (chosen == NULL or chosen.blob and not spare.blob):
+            chosen = spare
+    if chosen == NULL:
         return 0
-    cache.filled = blob
-    cache.n_filled = n
-    _ask(cache)
+    memory_drop(cache.memory, _give(cache, chosen))
     return 1
 
 
-cdef int spare_has(const Cache *cache, uint64_t blob, size_t n) noexcept nogil:
-    """Return whether the pages are ready and have the blob's first n bytes."""
-    return load_int(&cache.spare_state) == SPARE_READY and cache.filled == blob and cache.n_filled == n
+cdef int _fits(const Spare *spare, size_t n) noexcept nogil:
+    """Return whether these are pages for n bytes, of which they would waste less than half."""
+    return load_int(&spare.state) != SPARE_NONE and spare.blob == 0 and n <= spare.n < 2 * n
+
+
+cdef int32_t spare_count(const Cache *cache, size_t n) noexcept nogil:
+    """Return for how many entries of n bytes there are pages, or will be."""
+    cdef int32_t i, n_spares = 0
+    for i in range(SPARES_MAX):
+        n_spares += _fits(&cache.spares[i], n)
+    return n_spares
+
+
+cdef int spare_is_ready(const Cache *cache, size_t n) noexcept nogil:
+    cdef int32_t i
+    for i in range(SPARES_MAX):
+        if _fits(&cache.spares[i], n) and load_int(&cache.spares[i].state) == SPARE_READY:
+            return 1
+    return 0
+
+
+cdef int spare_is_awaited(const Cache *cache) noexcept nogil:
+    """Return whether the other thread still prepares pages."""
+    cdef int32_t i
+    for i in range(SPARES_MAX):
+        if load_int(&cache.spares[i].state) == SPARE_WANTED:
+            return 1
+    return 0
+
+
+cdef int32_t spare_take(Cache *cache, size_t n) noexcept nogil:
+    """Return a row with pages for n bytes, if there are any that are ready; otherwise -1."""
+    cdef Spare *spare
+    cdef int32_t i
+    for i in range(SPARES_MAX):
+        spare = &cache.spares[i]
+        if _fits(spare, n) and load_int(&spare.state) == SPARE_READY:
+            return _give(cache, spare)
+    return -1
+
+
+cdef const Spare *spare_of_blob(const Cache *cache, uint64_t blob) noexcept nogil:
+    """Return the pages that have the blob's bytes, or will have them; NULL if there are none."""
+    cdef int32_t i
+    for i in range(SPARES_MAX):
+        if load_int(&cache.spares[i].state) != SPARE_NONE and cache.spares[i].blob == blob:
+            return &cache.spares[i]
+    return NULL
+
+
+cdef int32_t spare_take_blob(Cache *cache, uint64_t blob, size_t n, int *is_copied) noexcept nogil:
+    """Return the row with the blob's first n bytes, or without any, if it is ready; otherwise -1."""
+    cdef Spare *spare = <Spare *>spare_of_blob(cache, blob)
+    is_copied[0] = 0
+    if spare == NULL or load_int(&spare.state) != SPARE_READY or spare.n < n:
+        return -1
+    is_copied[0] = spare.n_copied == n
+    return _give(cache, spare)
+
+
+cdef Spare *_place(Cache *cache) noexcept nogil:
+    """Return a place for other pages, in which there may be some that are given back; NULL if all are being prepared."""
+    cdef int32_t i, _look
+    for _look in range(2):
+        for i in range(SPARES_MAX):
+            if load_int(&cache.spares[i].state) == SPARE_NONE:
+                return &cache.spares[i]
+        if not spare_drop_one(cache):
+            break
+    return NULL
+
+
+cdef int spare_ask(Cache *cache, int32_t row, size_t n, uint64_t blob) noexcept nogil:
+    """Let the other thread prepare n bytes, and copy as many of the blob into them, unless it is 0. `row` is one that the
+    caller has, or -1. Return whether it will; if not, the row is gone."""
+    cdef Spare *spare = _place(cache)
+    if spare == NULL:
+        if row >= 0:
+            memory_drop(cache.memory, row)
+        return 0
+    if row < 0:
+        row = memory_reserve(cache.memory, n)
+        if row < 0:
+            return 0
+    spare.row = row
+    spare.n = n
+    spare.blob = blob
+    spare.n_copied = n if blob else 0
+    cache.n_spare += n
+    store_int(&spare.state, SPARE_WANTED)
+    fetch_add_int(&cache.memory.news, 1)
+    futex_wake_all(&cache.memory.news)
+    return 1
+
+
+cdef void _copy(Cache *cache, Spare *spare) noexcept nogil:
+    cdef llamad_blob *blob = blob_use(spare.blob)
+    if blob == NULL or spare.n > blob.capacity:
+        spare.n_copied = 0
+    else:
+        memcpy(cache.memory.places[spare.row].data, blob.data, spare.n)
+    if blob != NULL:
+        blob_leave(blob)
 
 
 cdef void spare_prepare(Cache *cache) noexcept nogil:
-    """Prepare what was asked for. For the thread that tends the memory."""
-    cdef llamad_blob *blob = blob_use(cache.filled) if cache.filled else NULL
-    if memory_populate(cache.memory, cache.spare, cache.n_spare) != 0 or blob == NULL:
-        cache.n_filled = 0
-    else:
-        memcpy(cache.memory.places[cache.spare].data, blob.data, min(cache.n_filled, blob.capacity))
-    if blob != NULL:
-        blob_leave(blob)
-    store_int(&cache.spare_state, SPARE_READY)
+    """Prepare the next pages that were asked for. For the thread that tends the memory."""
+    cdef Spare *spare
+    cdef int32_t i
+    for i in range(SPARES_MAX):
+        spare = &cache.spares[i]
+        if load_int(&spare.state) == SPARE_WANTED:
+            if memory_populate(cache.memory, spare.row, spare.n) != 0:
+                spare.n_copied = 0
+            elif spare.blob:
+                _copy(cache, spare)
+            store_int(&spare.state, SPARE_READY)
+            return

@@ -124,6 +124,8 @@ cdef enum:
     KEEP_LOOK_US = 1000
     # An engine that was asked to end saves idle prefixes for at most this long. The front waits for a second.
     KEEP_LAST_US = 400000
+    # Pages that are prepared for what will be saved take at most 1/STOCK_PART of the prompt cache. Chosen.
+    STOCK_PART = 8
     # A task is admitted to a unified cache, or resumed in it, only if 1/SPARE_PART stays free, because moving a state
     # costs as much as many tokens. Chosen.
     SPARE_PART = 16

@@ -110,8 +110,8 @@ cdef int _make_room(State *state, size_t n) noexcept nogil:
     while state.slots.checkpoints.n_bytes + n > n_most:
         if not cache_drop_checkpoints(&state.cache) and not _drop_oldest(state):
             return 0
-    while state.cache.n_entries and (
-            state.cache.n_bytes + state.slots.checkpoints.n_bytes + n > state.cache.bytes_max):
+    while state.cache.n_bytes + state.cache.n_spare and (
+            state.cache.n_bytes + state.cache.n_spare + state.slots.checkpoints.n_bytes + n > state.cache.bytes_max):
         if not cache_drop_least(&state.cache):
             return 0
     return 1
@@ -123,7 +123,7 @@ cdef int checkpointing_trim(State *state) noexcept nogil:
     cdef Checkpoints *all = &state.slots.checkpoints
     if all.n_bytes > all.bytes_max:
         return cache_drop_checkpoints(&state.cache) or _drop_oldest(state)
-    if state.cache.n_entries and state.cache.n_bytes + all.n_bytes > state.cache.bytes_max:
+    if state.cache.n_bytes + state.cache.n_spare + all.n_bytes > state.cache.bytes_max:
         return cache_drop_least(&state.cache)
     return 0
 

@@ -5,6 +5,7 @@ from llamad.engine.kv.slots cimport Slot
 from llamad.engine.state.engine_state cimport State
 
 cdef void parking_run(State *state, const Slot *spared) noexcept nogil
+cdef void parking_stock(State *state, const Slot *slot) noexcept nogil
 cdef int parking_save_next(State *state, int64_t now) noexcept nogil
 cdef int parking_may_save(State *state, int64_t step_us) noexcept nogil
 cdef void parking_save_beside(State *state) noexcept nogil

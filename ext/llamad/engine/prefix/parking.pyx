@@ -14,21 +14,22 @@
 # that, before a task that runs alone. The state is also copied within the devices if they have room, so that the
 # conversation is restored in a millisecond. If not, its pages are locked while the engine is idle, which makes the way
 # back many times as fast. Flash attention on a CPU skips cells of other sequences, so nothing is parked there. New pages
-# are slow to write to, so another thread allocates them before a state is saved while the engine is idle.
+# are slow to write to, so another thread allocates them before a state is saved while the engine is idle, and beside a
+# device also while that computes a prompt.
 #
 # While other slots run, prefixes of idle ones are saved, too, so that a finished turn is safe although its neighbours go
 # on: part by part, where a state can be saved in parts (chains.pyx), or as a whole if that takes no longer than a gap.
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
-from llamad.base.system cimport load_int, now_us
+from llamad.base.system cimport now_us
 from llamad.engine.cache.cache_entries cimport entries_get
 from llamad.engine.cache.cache_lookup cimport cache_holds
 from llamad.engine.cache.cache_saves cimport cache_save, cache_save_next, cache_unsaved
-from llamad.engine.cache.cache_types cimport SPARE_WANTED
 from llamad.engine.cache.chains cimport chain_can_hold
 from llamad.engine.cache.host_cache cimport (
-    cache_copy, cache_is_slow, cache_lock, cache_prepare_save, cache_restore,
+    cache_copy, cache_is_slow, cache_lock, cache_part_bytes, cache_prepare_save, cache_restore, cache_stock,
 )
+from llamad.engine.cache.spare_pages cimport spare_is_awaited
 from llamad.engine.costs.scheduler cimport (
     CACHE_TOKENS_MIN, KEEP_IDLE_US, KEEP_LAST_US, KEEP_LOOK_US, KEEP_PART, PARK_IDLE_US, PARK_TOKENS_MIN, SEGMENT_TOKENS,
     STATES_US_MAX,
@@ -98,6 +99,15 @@ cdef void parking_run(State *state, const Slot *spared) noexcept nogil:
         if slot != spared and _is_candidate(state, slot) and (prefix_is_saved(state, slot) or is_alone and (
                 cache_prepare_save(&state.cache, &state.slots, slot) and _save(state, slot, 1))):
             _park(state, slot)
+
+
+cdef void parking_stock(State *state, const Slot *slot) noexcept nogil:
+    """Have pages prepared for what will be saved of the slot, while a device computes its prompt. A CPU has no time to
+    spare then."""
+    cdef size_t n
+    if state.plan.has_device and _saves(state) and chain_can_hold(&state.cache, &state.slots, slot):
+        n = cache_part_bytes(&state.cache, slot.n_prefill, SEGMENT_TOKENS)
+        cache_stock(&state.cache, n, (slot.n_prefill - slot.n_tokens) // SEGMENT_TOKENS)
 
 
 # --- while the engine is idle -----------------------------------------------------------------------------------
@@ -226,7 +236,7 @@ cdef int parking_timeout_ms(const State *state, int64_t now) noexcept nogil:
     """Return the time until the next save, in milliseconds; -1 if there is nothing to save. The thread that allocates
     pages wakes this one when they are there."""
     cdef int64_t t_idle_us = 0
-    if _next(state, &t_idle_us) == NULL or load_int(&state.cache.spare_state) == SPARE_WANTED:
+    if _next(state, &t_idle_us) == NULL or spare_is_awaited(&state.cache):
         return -1
     return <int>max(<int64_t>0, (t_idle_us + _wait_us(state) - now) // 1000 + 1)
 

@@ -8,7 +8,7 @@ from llamad.engine.cache.cache_saves cimport cache_save, cache_save_next, cache_
 from llamad.engine.cache.cache_types cimport CacheEntry
 from llamad.engine.cache.chains cimport chain_can_hold
 from llamad.engine.cache.eviction cimport slots_cheaper, slots_least_valuable
-from llamad.engine.cache.host_cache cimport cache_restore
+from llamad.engine.cache.host_cache cimport cache_prepare_save, cache_restore
 from llamad.engine.costs.scheduler cimport (
     CACHE_TOKENS_MIN, GPU_SAVE_TOKENS_MIN, RESTORE_PART, SAVE_GAIN, SAVE_PART, SAVE_PARTS_GAIN, SAVE_TOKENS_MIN,
     SEGMENT_TOKENS, STATES_US_MAX, VALUED_TOKENS_MIN, WAIT_TOKENS_MIN,
@@ -206,16 +206,23 @@ cdef int prefix_is_saved(const State *state, const Slot *slot) noexcept nogil:
     return entry != NULL and entry.n_tokens == slot.n_tokens
 
 
+cdef int _waits_for_pages(State *state, const Slot *slot) noexcept nogil:
+    """Return whether others run while another thread prepares the pages for what is saved next of the slot."""
+    return slots_others_run(&state.slots, slot) and not cache_prepare_save(&state.cache, &state.slots, slot)
+
+
 cdef int _save_for_now(State *state, Slot *slot, int32_t n_left) noexcept nogil:
     """Save the idle slot until the time of this turn is up, but not the last n_left tokens. Return whether it is done."""
     cdef Slots *slots = &state.slots
     if slot_is_pending(slots, slot) and flush_pending(state, slot) < 0:
         return 1
     if not chain_can_hold(&state.cache, slots, slot):
+        if _waits_for_pages(state, slot):
+            return 0
         slot.host_entry = cache_save(&state.cache, slots, slot)
         return slot.host_entry == 0 or not prefix_time_is_up(state)
     while cache_unsaved(&state.cache, slots, slot) > n_left:
-        if prefix_time_is_up(state):
+        if prefix_time_is_up(state) or _waits_for_pages(state, slot):
             return 0
         if cache_save_next(&state.cache, slots, slot) == 0:
             return 1
