@@ -50,6 +50,7 @@ class DiskCache:
         self.turns = TurnFiles(self.folder, bytes_max)
         self.writer = Writer(self.folder, self.index, self.turns, self.write_faults, self.counts, bytes_max)
         self.reader = Reader(self.folder, self.index, self.read_faults, self.counts, self.writer)
+        self.writer.on_listed = self.reader.measure
 
     @property
     def n_entries(self) -> int:

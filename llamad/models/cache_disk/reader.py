@@ -9,10 +9,12 @@ reading, verifying and copying a file takes a core about as long as the disk.
 from __future__ import annotations
 
 import asyncio
+import heapq
 import logging
 import os
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 
 import msgspec
@@ -35,7 +37,8 @@ N_HELPERS = min(3, (os.cpu_count() or 1) - 1)  # more threads for the files of a
 # Bytes per second, until something was read.
 SPEED_DEFAULT = 500e6
 SPEED_LEARN_RATE = 0.3
-SPEED_BYTES_MIN = 8 * 1024 * 1024  # smaller reads say little about the speed of larger ones
+SPEED_BYTES_MIN = 8 << 20  # smaller reads say little about the speed of larger ones
+MEASURED_BYTES, MEASURED_FILES = 64 << 20, 256  # of what was used last
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -131,15 +134,38 @@ class Reader:
         self._faults.worked()
         return Fetched(checked, n_tokens)
 
+    def measure(self) -> None:
+        """Learn the speed of the disk from the files that were used last: a prompt is read only if that is faster than
+        computing it. Blocks."""
+        files = heapq.nlargest(MEASURED_FILES, self._index.all(), key=lambda one: one.used)
+        blocks: list[Stored] = []
+        n_bytes = 0
+        for one in files:
+            if n_bytes < MEASURED_BYTES:
+                blocks.append(one)
+                n_bytes += one.n_bytes
+        if n_bytes < SPEED_BYTES_MIN or self._is_closed:
+            return
+        t_begin = time.monotonic()
+        try:
+            if self._for_all(blocks, lambda one, buffer: self._read_one(one, buffer, threading.Event())):
+                self._speed = n_bytes / max(time.monotonic() - t_begin, 1e-6)
+        except (OSError, MemoryError) as error:
+            self._faults.failed(error)
+
     def _add_blocks(self, joining: Joining, blocks: list[Stored], is_late: threading.Event) -> bool:
-        """Add the pieces of all blocks, with several threads. Return False if one is missing or broken. Raises OSError,
-        MemoryError."""
+        """Add the pieces of all blocks. Return False if one is missing or broken. Raises OSError, MemoryError."""
+        return self._for_all(blocks, lambda one, buffer: self._add(joining, one, buffer, is_late))
+
+    def _for_all(self, blocks: list[Stored], do: Callable[[Stored, Blob], bool]) -> bool:
+        """Do this with all blocks, in several threads, each of which has a buffer. Return False if it fails for one.
+        Raises OSError, MemoryError."""
         left, is_over = iter(blocks), threading.Event()
 
         def work() -> None:
             buffer = Blob(max(one.about.n_bytes for one in blocks))
             for one in left:  # a list's iterator, which threads may share
-                if is_over.is_set() or not self._add(joining, one, buffer, is_late):
+                if is_over.is_set() or not do(one, buffer):
                     is_over.set()
                     return
 
@@ -155,16 +181,21 @@ class Reader:
     def _add(self, joining: Joining, one: Stored, buffer: Blob, is_late: threading.Event) -> bool:
         """Read a block and add its piece. Return False if it is gone or broken, or if nobody waits any more. Raises
         OSError, MemoryError."""
-        buffer.size = one.about.n_bytes
+        if not self._read_one(one, buffer, is_late):
+            return False
         with memoryview(buffer) as view:
-            if not self._fill(one, view, is_late):
-                return False
             try:
                 joining.add(view, one.about.begin)
             except StateError as error:
                 self._writer.drop(one.name, str(error))
                 return False
         return True
+
+    def _read_one(self, one: Stored, buffer: Blob, is_late: threading.Event) -> bool:
+        """The same without adding it."""
+        buffer.size = one.about.n_bytes
+        with memoryview(buffer) as view:
+            return self._fill(one, view, is_late)
 
     def _fill(self, one: Stored, view: memoryview, is_late: threading.Event) -> bool:
         """Read what the file has of the state. Return False if it is gone or broken, or if nobody waits any more.

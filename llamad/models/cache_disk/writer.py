@@ -14,7 +14,7 @@ import os
 import threading
 import time
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -94,6 +94,7 @@ class Writer:
         self._orphans: set[str] = set()  # those of the last look
         self._ignored: set[str] = set()  # names of files that are broken and cannot be removed
         self._t_refresh = 0.0
+        self.on_listed: Callable[[], None] = lambda: None  # once the folder has been read
         self._wake = threading.Event()
         self._settled = threading.Condition()
         self._n_passes = 0
@@ -215,6 +216,7 @@ class Writer:
                 self._index.n_prompts,
                 self._index.n_bytes >> 20,
             )
+            self.on_listed()
         self._t_refresh = time.monotonic() + REFRESH_SECONDS
 
     def _load(self, folder: int, name: str) -> None:

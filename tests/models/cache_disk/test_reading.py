@@ -125,3 +125,35 @@ def test_only_the_blocks_that_a_prompt_needs_are_read(disk):
     assert [one.n_tokens for one in match.files] == [256, 512]
     # A few tokens of a block are not worth it.
     assert len(again(disk).find([*tokens_of(1, 3000)[:260], *tokens_of(5, 900)]).found.files) == 1
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.05])
+def test_the_speed_of_the_disk_is_known_before_the_first_prompt(disk, monkeypatch, seconds):
+    """A fast disk is used at once, although computing is fast, too; a slow one is not."""
+    for seed in range(4):
+        disk.memory.put(tokens_of(seed, 1000))
+    disk.step()
+    monkeypatch.setattr(reader, "SPEED_BYTES_MIN", 1)
+    monkeypatch.setattr(reader, "SPEED_DEFAULT", 1.0)
+    read = RowFile.read_into
+
+    def read_slowly(*args):
+        time.sleep(seconds)
+        return read(*args)
+
+    monkeypatch.setattr(RowFile, "read_into", read_slowly)
+    other = again(disk)
+    wanted = other.find([*tokens_of(1, 1000), 1], token_seconds=2e-5 if seconds else 1e-3)
+    assert (wanted is None) == (seconds > 0)
+
+
+def test_files_that_are_broken_or_too_few_say_nothing_of_the_speed(disk, monkeypatch):
+    disk.memory.put(TOKENS)
+    disk.step()
+    assert again(disk).cache.reader._speed == reader.SPEED_DEFAULT
+    monkeypatch.setattr(reader, "SPEED_BYTES_MIN", 1)
+    last = disk.files()[0]
+    last.write_bytes(last.read_bytes()[:-9] + b"x" * 9)
+    other = again(disk)
+    assert other.cache.reader._speed == reader.SPEED_DEFAULT
+    assert not last.exists()
