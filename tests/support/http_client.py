@@ -86,7 +86,7 @@ class Client:
             assert response.status == 200, response.read()
             assert response.getheader("Content-Type", "").startswith("text/event-stream")
             for line in response:
-                if line.startswith(b"data: "):
+                if line.startswith(b"data: ") and line.strip() != b"data: [DONE]":
                     yield json.loads(line[6:])
         finally:
             connection.close()
