@@ -28,6 +28,7 @@ class Fake:
         decode_us: int = 0,
         state_us: int = 0,
         token_us: int = 0,
+        depth_us: int = 0,
         device_us: int = 0,
         shape_us: int = 0,
         can_shift: bool = True,

@@ -94,7 +94,8 @@ cdef enum:
     CACHE_TOKENS_MIN = 64
     # Fewest tokens that are saved because they would be computed again. Chosen: a short turn of a conversation.
     SAVE_TOKENS_MIN = 16
-    # The same for a GPU, which prefills 512 tokens in 7 ms (H200).
+    # The same for a GPU, which prefills 512 tokens in 7 ms (H200). If as many are saved already, the prompt is a
+    # conversation, of which every turn is saved that has CACHE_TOKENS_MIN.
     GPU_SAVE_TOKENS_MIN = 512
     # A state is saved or restored if prefilling takes this many times as long as saving (H200: prompts waited 40 ms for
     # states that could be prefilled again in 8 ms).
@@ -181,6 +182,9 @@ cdef extern from *:
     /* The learned cost of a prompt token on a GPU falls fast, because the first steps load code, and its minimum rises
      * slowly (H200: before, states were saved that could be prefilled again in half the time). */
     #define FALL_RATE 0.5
+    /* Each time saving a state does not pay, its learned cost becomes lower by this: a high one is tried again some time.
+     * Chosen. */
+    #define SAVE_DOUBT 0.995
     #define RISE_RATE 0.05
     /* A chunk may cost this much more than the smallest one: smaller chunks would only make more steps. Chosen. */
     #define LEAST_CHUNK_FACTOR 1.5
@@ -197,6 +201,7 @@ cdef extern from *:
     const double LEARN_RATE
     const double RARE_LEARN_RATE
     const double FALL_RATE
+    const double SAVE_DOUBT
     const double RISE_RATE
     const double LEAST_CHUNK_FACTOR
     const double OUTLIER_FACTOR

@@ -10,7 +10,7 @@ from llamad.engine.cache.chains cimport chain_can_hold
 from llamad.engine.cache.eviction cimport slots_cheaper, slots_least_valuable
 from llamad.engine.cache.host_cache cimport cache_prepare_save, cache_restore
 from llamad.engine.costs.scheduler cimport (
-    CACHE_TOKENS_MIN, GPU_SAVE_TOKENS_MIN, RESTORE_PART, SAVE_GAIN, SAVE_PART, SAVE_PARTS_GAIN, SAVE_TOKENS_MIN,
+    CACHE_TOKENS_MIN, GPU_SAVE_TOKENS_MIN, RESTORE_PART, SAVE_DOUBT, SAVE_GAIN, SAVE_PART, SAVE_PARTS_GAIN, SAVE_TOKENS_MIN,
     SEGMENT_TOKENS, STATES_US_MAX, VALUED_TOKENS_MIN, WAIT_TOKENS_MIN,
 )
 from llamad.engine.kv.cells cimport cells_busy, cells_fit, cells_spare
@@ -25,6 +25,7 @@ from llamad.engine.prefix.checkpointing cimport checkpointing_plan
 from llamad.engine.prefix.copying cimport prefix_copy, prefix_copy_gain, prefix_copy_reaches
 from llamad.engine.prefix.prompt_ends cimport prompt_end_row
 from llamad.engine.prefix.restoring cimport restoring_begin, restoring_pays
+from llamad.engine.scheduler.token_costs cimport costs_us
 from llamad.engine.state.engine_state cimport State
 from llamad.engine.state.flush cimport flush_pending
 from llamad.protocol.adapter_span cimport span_common
@@ -150,31 +151,43 @@ cdef int prefix_time_is_up(const State *state) noexcept nogil:
     return state.cache.turn_us > STATES_US_MAX
 
 
-cdef int _pays(const State *state, int32_t n, int32_t n_copied, int32_t gain) noexcept nogil:
-    """Return whether prefilling n tokens takes `gain` times as long as copying the state of n_copied tokens, as far as
-    both costs are known."""
-    return state.plan.best_token_us > 0 and state.cache.n_saves > 0 and (
-        n * state.plan.best_token_us >= gain * n_copied * state.cache.save_token_us)
+cdef int _pays(const State *state, int32_t begin, int32_t end, int32_t n_copied, int32_t gain) noexcept nogil:
+    """Return whether prefilling the tokens from `begin` to `end` takes `gain` times as long as copying the state of
+    n_copied tokens, as far as both costs are known."""
+    return state.cache.n_saves > 0 and state.plan.best_token_us > 0 and (
+        costs_us(&state.plan.token_costs, begin, end) >= gain * n_copied * state.cache.save_token_us)
 
 
-cdef int _is_cheap_to_save(const State *state, const Slot *slot, int32_t n) noexcept nogil:
-    """Return whether saving pays: n tokens may be prefilled faster than what the cache lacks of the state is copied,
-    above all by a GPU. The cost of saving is measured once, while nothing decodes. A CPU also saves whatever would lose
-    a large part."""
-    cdef int32_t n_copied = cache_unsaved(&state.cache, &state.slots, slot)
-    cdef int32_t gain = SAVE_PARTS_GAIN if chain_can_hold(&state.cache, &state.slots, slot) else SAVE_GAIN
-    if _pays(state, n, n_copied, gain) or not state.plan.has_device and SAVE_PART * n >= n_copied:
+cdef int _is_cheap_to_save(State *state, const Slot *slot, int32_t n_held) noexcept nogil:
+    """Return whether saving the tokens from n_held on pays: they may be prefilled faster than what the cache lacks of the
+    state is copied, above all by a GPU. The cost of saving is measured once: a part at any time, a whole state while
+    nothing decodes. A CPU also saves whatever would lose a large part."""
+    cdef int32_t n = slot.n_tokens - n_held, n_copied = cache_unsaved(&state.cache, &state.slots, slot)
+    cdef int in_parts = chain_can_hold(&state.cache, &state.slots, slot)
+    if _pays(state, n_held, slot.n_tokens, n_copied, SAVE_PARTS_GAIN if in_parts else SAVE_GAIN):
         return 1
-    return (state.cache.n_saves == 0 and state.plan.best_token_us > 0 and n >= CACHE_TOKENS_MIN
-            and state.plan.n_decoding + state.plan.n_stalled == 0)
+    if not state.plan.has_device and SAVE_PART * n >= n_copied:
+        return 1
+    if state.cache.n_saves:
+        state.cache.save_token_us *= SAVE_DOUBT
+        return 0
+    return state.plan.best_token_us > 0 and n >= CACHE_TOKENS_MIN and (
+        in_parts or state.plan.n_decoding + state.plan.n_stalled == 0)
 
 
-cdef int _is_worth_saving(const State *state, const Slot *slot, int32_t n_keep) noexcept nogil:
+cdef int32_t _least_worth_saving(const State *state, int32_t n_saved) noexcept nogil:
+    """Return the fewest tokens worth saving of a prompt whose first n_saved tokens are saved."""
+    if not state.plan.has_device:
+        return SAVE_TOKENS_MIN
+    return CACHE_TOKENS_MIN if n_saved >= GPU_SAVE_TOKENS_MIN else GPU_SAVE_TOKENS_MIN
+
+
+cdef int _is_worth_saving(State *state, const Slot *slot, int32_t n_keep) noexcept nogil:
     """Return whether many tokens would be lost if the slot kept only its first n_keep tokens: tokens that no other slot
     and no cache entry holds."""
     cdef const Slots *slots = &state.slots
     cdef const Slot *other
-    cdef int32_t i, n, n_held = n_keep
+    cdef int32_t i, n, n_saved, n_held = n_keep
     if state.cache.bytes_max == 0 or slots.group_n > 1:
         return 0
     for i in range(slots.n):
@@ -185,11 +198,11 @@ cdef int _is_worth_saving(const State *state, const Slot *slot, int32_t n_keep) 
         n = common_prefix(slot.tokens, other.tokens, n)
         if n == other.n_tokens or (slots.can_share and slots.n_swa == 0):
             n_held = max(n_held, n)
-    n_held = max(n_held, cache_holds(&state.cache, slots, slot))
-    n = slot.n_tokens - n_held
-    if n < (GPU_SAVE_TOKENS_MIN if state.plan.has_device else SAVE_TOKENS_MIN):
+    n_saved = cache_holds(&state.cache, slots, slot)
+    n_held = max(n_held, n_saved)
+    if slot.n_tokens - n_held < _least_worth_saving(state, n_saved):
         return 0
-    return _is_cheap_to_save(state, slot, n)
+    return _is_cheap_to_save(state, slot, n_held)
 
 
 cdef void _save(State *state, Slot *slot, int32_t n_keep) noexcept nogil:
@@ -339,7 +352,7 @@ cdef int32_t _entry(const State *state, const Task *task, int32_t n_held, uint64
     if n_more < CACHE_TOKENS_MIN:
         return 0
     n_entry = entries_get(&state.cache, id[0]).n_tokens
-    return n if RESTORE_PART * n_more >= n_entry or _pays(state, n_more, n_entry, SAVE_GAIN) else 0
+    return n if RESTORE_PART * n_more >= n_entry or _pays(state, n_held, n, n_entry, SAVE_GAIN) else 0
 
 
 cdef void _keep(State *state, Slot *slot, int32_t n) noexcept nogil:

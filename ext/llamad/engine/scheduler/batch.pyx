@@ -28,6 +28,7 @@ from llamad.engine.scheduler.plan cimport PROMPT_OUTPUTS_MAX, Plan, plan_has_out
 from llamad.engine.scheduler.prefill_cpu cimport TURN_DECODE, TURN_PREFILL, prefill_cpu_learn, prefill_cpu_turn
 from llamad.engine.scheduler.prefill_gpu cimport prefill_gpu_goes_first, prefill_gpu_learn, prefill_gpu_tokens
 from llamad.engine.scheduler.prefill_order cimport order_begin, order_count, order_next
+from llamad.engine.scheduler.token_costs cimport costs_learn
 from llamad.protocol.row_ids cimport ROW_NON_CAUSAL, run_length
 
 
@@ -376,6 +377,17 @@ cdef void _learn_best(Plan *plan, double cost) noexcept nogil:
         plan.best_token_us += RISE_RATE * (cost - plan.best_token_us)
 
 
+cdef double _mean_position(const Plan *plan) noexcept nogil:
+    """Return the mean position of the prompt tokens in this step."""
+    cdef double total = 0
+    cdef int32_t i, n = 0
+    for i in range(plan.batch.n_tokens):
+        if not plan.is_decode[i]:
+            total += plan.batch.pos[i]
+            n += 1
+    return total / max(n, 1)
+
+
 cdef void batch_learn(Plan *plan, int64_t decode_us, int64_t wait_us) noexcept nogil:
     """Learn from the cost of the last step; wait_us of it passed after decode() had returned."""
     cdef double cost, rate
@@ -402,6 +414,8 @@ cdef void batch_learn(Plan *plan, int64_t decode_us, int64_t wait_us) noexcept n
     cost = <double>decode_us - (plan.decode_step_us if plan.n_decoding else 0)
     cost = max(cost / (plan.n_prefill_tokens + plan.n_padding), 0.5)
     _learn_best(plan, cost)
+    if plan.n_prefills > 1:
+        costs_learn(&plan.token_costs, _mean_position(plan), cost)
     # The first steps of a GPU load code, so a lower cost is learned faster.
     rate = FALL_RATE if plan.has_device and cost < plan.prefill_token_us else LEARN_RATE
     plan.prefill_token_us += rate * (cost - plan.prefill_token_us) if plan.prefill_token_us > 0 else cost

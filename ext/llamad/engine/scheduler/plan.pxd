@@ -7,6 +7,7 @@ from llamad.engine.costs.scheduler cimport DEVICE_WAIT_PART, DEVICE_WAIT_US_MIN
 from llamad.engine.kv.slots cimport SLOT_DECODING, Slot
 from llamad.engine.scheduler.adapter_turns cimport AdapterTurns
 from llamad.engine.scheduler.prefill_order cimport PrefillOrder
+from llamad.engine.scheduler.token_costs cimport TokenCosts
 
 cdef enum:
     # The most prompt tokens of one step that may have outputs: each needs a row of the vocabulary, and llama.cpp keeps
@@ -31,6 +32,7 @@ ctypedef struct Plan:
     double decode_step_us    # cost of a step that only decodes
     double prefill_token_us  # cost of one more prompt token in a step
     double best_token_us     # the same, close to the lowest that was seen; 0: unknown
+    TokenCosts token_costs   # the same, by position
     int32_t n_prefills       # number of steps it was learned from, up to three
     double wait_us           # wait for the device after decode() in a step that only decodes
 

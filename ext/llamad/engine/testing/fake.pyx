@@ -147,10 +147,11 @@ cdef class Fake:
     cdef bytes kept_script
 
     def __cinit__(self, *, n_ctx: int = 512, n_batch: int = 64, script: bytes = b"", decode_us: int = 0, state_us: int = 0,
-                  token_us: int = 0, device_us: int = 0, shape_us: int = 0, can_shift: bool = True, can_cut: bool = True,
-                  unified: bool = False, n_seqs: int = 0, n_cells: int = 0, n_ubatch: int = 0, n_swa: int = 0,
-                  swa_full: bool = False, recurrent: bool = False, hybrid: bool = False, chaos: int = 0,
-                  astray: float = 0.0, n_rollback: int = 0, n_vocab: int = FAKE_VOCAB) -> None:
+                  token_us: int = 0, depth_us: int = 0, device_us: int = 0, shape_us: int = 0,
+                  can_shift: bool = True, can_cut: bool = True, unified: bool = False, n_seqs: int = 0,
+                  n_cells: int = 0, n_ubatch: int = 0, n_swa: int = 0, swa_full: bool = False,
+                  recurrent: bool = False, hybrid: bool = False, chaos: int = 0, astray: float = 0.0,
+                  n_rollback: int = 0, n_vocab: int = FAKE_VOCAB) -> None:
         if n_rollback and (n_ubatch or n_batch) < n_rollback + 2:
             raise ValueError("llama.cpp would abort: the last tokens of a sequence must fit into a ubatch")
         self.model = <FakeModel *>calloc(1, sizeof(FakeModel) + <size_t>n_batch * <size_t>n_vocab * sizeof(float))
@@ -165,6 +166,7 @@ cdef class Fake:
         self.model.decode_us = decode_us
         self.model.state_us = state_us
         self.model.token_us = token_us
+        self.model.depth_us = depth_us
         self.model.device_us = device_us
         self.model.shape_us = shape_us
         self.model.refuse_above = -1

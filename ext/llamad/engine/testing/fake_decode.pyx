@@ -117,6 +117,15 @@ cdef void _plan_rows(FakeModel *model, const llamad_batch *batch) noexcept nogil
     split_arrivals(&model.split, model.batch_row, model.batch_arrives)
 
 
+cdef int64_t _depth_us(const FakeModel *model, const llamad_batch *batch) noexcept nogil:
+    """Return how much longer the tokens take because of those before them."""
+    cdef int64_t n = 0
+    cdef int32_t i
+    for i in range(batch.n_tokens):
+        n += batch.pos[i]
+    return n * model.depth_us // 10_000
+
+
 cdef int32_t fake_decode(void *ctx, const llamad_batch *batch) noexcept nogil:
     cdef FakeModel *model = <FakeModel *>ctx
     cdef int32_t i, code
@@ -143,8 +152,8 @@ cdef int32_t fake_decode(void *ctx, const llamad_batch *batch) noexcept nogil:
     model.n_tokens_last = batch.n_tokens
     if model.shape_us and model.n_same < 2:
         sleep_us(model.shape_us)
-    if model.decode_us or load_time(&model.token_us):
-        sleep_us(model.decode_us + load_time(&model.token_us) * batch.n_tokens)
+    if model.decode_us or load_time(&model.token_us) or model.depth_us:
+        sleep_us(model.decode_us + load_time(&model.token_us) * batch.n_tokens + _depth_us(model, batch))
     model.t_ready_us = now_us() + model.device_us
     model.n_graphs += <uint64_t>model.split.n
     model.n_tokens_decoded += <uint64_t>batch.n_tokens

@@ -32,6 +32,7 @@ ctypedef struct FakeModel:
     int64_t decode_us          # how long a decode takes
     int64_t state_us           # how long saving or restoring a state takes
     int64_t token_us           # how long each of its tokens takes
+    int64_t depth_us           # how much longer at position 10,000
     int64_t shape_us           # how much longer the first two decodes with another number of tokens take, as on a GPU
     int32_t n_tokens_last
     int32_t n_same             # decodes in a row with as many tokens
