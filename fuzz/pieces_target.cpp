@@ -54,7 +54,7 @@ bool cut_end(const llamad_layout *layout, llamad_piece state, Bytes &out) {
 
 bool join(const llamad_layout *layout, const std::vector<llamad_piece> &pieces, llamad_piece end, Bytes &out) {
     return answered(out, [&](uint8_t *data, size_t n, llamad_state_error *error) {
-        return llamad_piece_join(layout, pieces.data(), pieces.size(), end, 0, data, n, error);
+        return llamad_piece_join(layout, pieces.data(), pieces.size(), INT32_MAX, end, 0, data, n, error);
     });
 }
 

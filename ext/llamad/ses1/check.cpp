@@ -180,6 +180,23 @@ bool check_sections(Reader &in, const llamad_layout &layout, const uint8_t *toke
     return true;
 }
 
+// Checks the sections of a piece: the cells of its own tokens, and an empty end.
+bool check_piece(Reader &in, const llamad_layout &layout, const uint8_t *tokens, Blob &blob,
+                 llamad_state_error *error) {
+    Blob none;
+    if (layout.sections.empty() || layout.sections[0].is_recurrent) return wrong(error, "this model has no pieces");
+    if (!check_kv(in, layout.sections[0], blob, tokens, ALL, error)) return false;
+    none.n_stream = blob.n_stream;
+    for (size_t i = 1; i < layout.sections.size(); i++) {
+        const Section &section = layout.sections[i];
+        if (!(section.is_recurrent ? check_recurrent(in, section, none, error)
+                                   : check_kv(in, section, none, nullptr, ALL, error)))
+            return false;
+    }
+    if (in.left()) return wrong(error, "%zu bytes too many follow it", in.left());
+    return true;
+}
+
 bool check_head(Reader &in, llamad_state_error *error) {
     if (!in.has(BLOB_HEAD) || in.u32() != BLOB_MAGIC) return wrong(error, "no state of llama.cpp follows its tokens");
     in.skip(4); // the number of the sequence, which llama.cpp ignores
@@ -242,13 +259,33 @@ int32_t llamad_segment_check(const llamad_layout *layout, const uint8_t *data, s
         Reader in(data, n);
         blob.begin = begin;
         if (!check_tokens(in, blob, n_vocab, n_ctx, error)) return LLAMAD_STATE_E_WRONG;
-        if (blob.n_tokens != n_tokens || begin >= n_tokens || layout->sections.size() != 1) {
+        if (blob.n_tokens != n_tokens || begin >= n_tokens) {
             wrong(error, "it has %u tokens instead of %u", blob.n_tokens, n_tokens);
             return LLAMAD_STATE_E_WRONG;
         }
-        if (!check_head(in, error) || !check_sections(in, *layout, data + blob.tokens_at, false, blob, error))
+        if (!check_head(in, error) || !check_piece(in, *layout, data + blob.tokens_at, blob, error))
             return LLAMAD_STATE_E_WRONG;
         return blob.n_stream == layout->n_stream ? 0 : LLAMAD_STATE_E_WRONG;
+    } catch (const std::bad_alloc &) {
+        wrong(error, "memory ran out while it was checked");
+        return LLAMAD_STATE_E_MEMORY;
+    }
+}
+
+int32_t llamad_end_check(const llamad_layout *layout, const uint8_t *data, size_t n, uint32_t n_vocab, uint32_t n_ctx,
+                         uint32_t n_tokens, llamad_state_error *error) {
+    error->reason[0] = 0;
+    try {
+        Blob blob;
+        Reader in(data, n);
+        if (!check_tokens(in, blob, n_vocab, n_ctx, error)) return LLAMAD_STATE_E_WRONG;
+        if (blob.n_tokens != n_tokens) {
+            wrong(error, "it has %u tokens instead of %u", blob.n_tokens, n_tokens);
+            return LLAMAD_STATE_E_WRONG;
+        }
+        if (!check_head(in, error) || !check_sections(in, *layout, data + blob.tokens_at, true, blob, error))
+            return LLAMAD_STATE_E_WRONG;
+        return blob.n_stream == 0 || blob.n_stream == layout->n_stream ? 0 : LLAMAD_STATE_E_WRONG;
     } catch (const std::bad_alloc &) {
         wrong(error, "memory ran out while it was checked");
         return LLAMAD_STATE_E_MEMORY;

@@ -164,12 +164,12 @@ bool read_piece(const llamad_layout &layout, llamad_piece input, int32_t p0, int
     return true;
 }
 
-bool read_pieces(const llamad_layout &layout, const llamad_piece *inputs, size_t n, std::vector<Part> &pieces,
-                 llamad_state_error *error) {
+bool read_pieces(const llamad_layout &layout, const llamad_piece *inputs, size_t n, int32_t p1,
+                 std::vector<Part> &pieces, llamad_state_error *error) {
     uint64_t n_cells = 0;
     for (size_t i = 0; i < n; i++) {
         llamad_state_error own;
-        if (!read_piece(layout, inputs[i], 0, POS_MAX, pieces, &own))
+        if (!read_piece(layout, inputs[i], 0, p1, pieces, &own))
             return wrong(error, "piece %zu: %.200s", i, own.reason);
         const Part &piece = pieces.back();
         n_cells += piece.n_used;
@@ -224,8 +224,8 @@ bool copy_end(const llamad_layout &layout, llamad_piece state, uint8_t *out, siz
     return true;
 }
 
-bool join(const llamad_layout &layout, const llamad_piece *inputs, size_t n_inputs, llamad_piece end_input, int32_t seq,
-          uint8_t *out, size_t n_out, size_t &n, llamad_state_error *error) {
+bool join(const llamad_layout &layout, const llamad_piece *inputs, size_t n_inputs, int32_t p1, llamad_piece end_input,
+          int32_t seq, uint8_t *out, size_t n_out, size_t &n, llamad_state_error *error) {
     std::vector<Part> pieces, end;
     const uint32_t n_seqs = layout.n_stream > 1 ? layout.n_stream : STREAMS_MAX;
     if (seq < 0 || static_cast<uint32_t>(seq) >= n_seqs)
@@ -233,7 +233,7 @@ bool join(const llamad_layout &layout, const llamad_piece *inputs, size_t n_inpu
     if (!has_cells(layout) && n_inputs) return wrong(error, "a recurrent state has no pieces, only an end");
     if (!has_cells(layout) && end_input.data == nullptr) return wrong(error, "a recurrent state needs its end");
     if (has_cells(layout) && n_inputs == 0) return wrong(error, "there are no pieces to join");
-    if (!read_pieces(layout, inputs, n_inputs, pieces, error)) return false;
+    if (!read_pieces(layout, inputs, n_inputs, p1, pieces, error)) return false;
     if (end_input.data != nullptr) {
         llamad_state_error own;
         const int32_t pos = pieces.empty() ? -1 : pieces.back().pos_last;
@@ -316,9 +316,10 @@ int64_t llamad_piece_end(const llamad_layout *layout, llamad_piece state, uint8_
     return guarded(error, [&](size_t &n) { return copy_end(*layout, state, out, n_out, n, error); });
 }
 
-int64_t llamad_piece_join(const llamad_layout *layout, const llamad_piece *pieces, size_t n_pieces, llamad_piece end,
-                          int32_t seq, uint8_t *out, size_t n_out, llamad_state_error *error) {
-    return guarded(error, [&](size_t &n) { return join(*layout, pieces, n_pieces, end, seq, out, n_out, n, error); });
+int64_t llamad_piece_join(const llamad_layout *layout, const llamad_piece *pieces, size_t n_pieces, int32_t p1,
+                          llamad_piece end, int32_t seq, uint8_t *out, size_t n_out, llamad_state_error *error) {
+    return guarded(error,
+                   [&](size_t &n) { return join(*layout, pieces, n_pieces, p1, end, seq, out, n_out, n, error); });
 }
 
 int64_t llamad_piece_place(const llamad_layout *layout, llamad_piece piece, int32_t p0, int32_t p1, int32_t n_cells,

@@ -46,11 +46,11 @@ int64_t llamad_piece_cut(const llamad_layout *layout, llamad_piece state, int32_
 /* Copies the end of a state. It is written for sequence 0. */
 int64_t llamad_piece_end(const llamad_layout *layout, llamad_piece state, uint8_t *out, size_t n_out,
                          llamad_state_error *error);
-/* Joins pieces that follow each other. With an end, which must be of the last position, the result is a whole state;
- * without one (data is NULL) it is a larger piece. A whole state can be used as a piece; its own end is left out. The
+/* Joins the cells before position p1 of pieces that follow each other. With an end, which must be of the last of these
+ * positions, the result is a whole state; without one (data is NULL) it is a larger piece. A whole state can be used as a piece; its own end is left out. The
  * result is written for the sequence `seq`. Pieces that were saved with another number of slots are accepted. */
-int64_t llamad_piece_join(const llamad_layout *layout, const llamad_piece *pieces, size_t n_pieces, llamad_piece end,
-                          int32_t seq, uint8_t *out, size_t n_out, llamad_state_error *error);
+int64_t llamad_piece_join(const llamad_layout *layout, const llamad_piece *pieces, size_t n_pieces, int32_t p1,
+                          llamad_piece end, int32_t seq, uint8_t *out, size_t n_out, llamad_state_error *error);
 /* Writes one of these pieces where it belongs in the result of joining them, for sequence 0. Several threads may do
  * so at once, each with another piece. The piece must have the positions p0 to p1 - 1, and no others; the result has
  * those from 0 to n_cells - 1. Only the first piece (p0 is 0) writes what is around the cells and rows, and the end. The others are

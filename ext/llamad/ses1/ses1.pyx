@@ -4,7 +4,7 @@
 # call releases the GIL and belongs on a worker thread. Must not touch the engine or llama.cpp.
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
@@ -24,6 +24,8 @@ cdef extern from "llamad/ses1/state.h" nogil:
                                uint32_t n_ctx, uint32_t *n_tokens, size_t *n_bytes, llamad_state_error *error)
     int32_t llamad_segment_check(const llamad_layout *layout, const uint8_t *data, size_t n, uint32_t n_vocab,
                                  uint32_t n_ctx, uint32_t begin, uint32_t n_tokens, llamad_state_error *error)
+    int32_t llamad_end_check(const llamad_layout *layout, const uint8_t *data, size_t n, uint32_t n_vocab,
+                             uint32_t n_ctx, uint32_t n_tokens, llamad_state_error *error)
     int32_t llamad_checkpoint_check(const llamad_layout *layout, const uint8_t *data, size_t n, uint32_t n_tokens,
                                     llamad_state_error *error)
     int32_t llamad_state_rewrite(const llamad_layout *layout, const uint8_t *data, size_t n, uint8_t *out, size_t n_out)
@@ -35,9 +37,6 @@ cdef extern from "llamad/ses1/state.h" nogil:
     int32_t llamad_json_find_state(const char *body, size_t n, size_t *begin, size_t *end, llamad_state_error *error)
 
 cdef extern from "llamad/ses1/pieces.h" nogil:
-    ctypedef struct llamad_piece:
-        const uint8_t *data
-        size_t n
     int32_t llamad_layout_has_cells(const llamad_layout *layout)
     int32_t llamad_layout_has_end(const llamad_layout *layout)
     int32_t llamad_layout_has_ranges(const llamad_layout *layout)
@@ -46,7 +45,7 @@ cdef extern from "llamad/ses1/pieces.h" nogil:
                              size_t n_out, llamad_state_error *error)
     int64_t llamad_piece_end(const llamad_layout *layout, llamad_piece state, uint8_t *out, size_t n_out,
                              llamad_state_error *error)
-    int64_t llamad_piece_join(const llamad_layout *layout, const llamad_piece *pieces, size_t n_pieces,
+    int64_t llamad_piece_join(const llamad_layout *layout, const llamad_piece *pieces, size_t n_pieces, int32_t p1,
                               llamad_piece end, int32_t seq, uint8_t *out, size_t n_out, llamad_state_error *error)
     int64_t llamad_piece_place(const llamad_layout *layout, llamad_piece piece, int32_t p0, int32_t p1,
                                int32_t n_cells, llamad_piece end, uint8_t *out, size_t n_out, llamad_state_error *error)
@@ -82,12 +81,48 @@ cdef int segment_is_sound(const llamad_layout *layout, const uint8_t *data, size
     return llamad_segment_check(layout, data, n, n_vocab, n_ctx, begin, n_tokens, &error) == 0
 
 
+cdef int end_is_sound(const llamad_layout *layout, const uint8_t *data, size_t n, uint32_t n_vocab, uint32_t n_ctx,
+                      uint32_t n_tokens) noexcept nogil:
+    """Return whether llama.cpp can read the end of a state with this many tokens, which lie before it. Any thread."""
+    cdef llamad_state_error error
+    return llamad_end_check(layout, data, n, n_vocab, n_ctx, n_tokens, &error) == 0
+
+
+cdef int layout_has_cells(const llamad_layout *layout) noexcept nogil:
+    return llamad_layout_has_cells(layout)
+
+
+cdef int layout_has_end(const llamad_layout *layout) noexcept nogil:
+    return llamad_layout_has_end(layout)
+
+
 cdef int layout_has_ranges(const llamad_layout *layout) noexcept nogil:
     return llamad_layout_has_ranges(layout)
 
 
 cdef size_t piece_bytes(const llamad_layout *layout, uint32_t n_cells) noexcept nogil:
     return llamad_piece_bytes(layout, n_cells)
+
+
+cdef int64_t piece_cut(const llamad_layout *layout, llamad_piece state, int32_t p0, int32_t p1, uint8_t *out,
+                       size_t n_out) noexcept nogil:
+    """Write the cells at positions p0 to p1 - 1 of a state, if there is room. Return their size, or a negative number."""
+    cdef llamad_state_error error
+    return llamad_piece_cut(layout, state, p0, p1, out, n_out, &error)
+
+
+cdef int64_t piece_end(const llamad_layout *layout, llamad_piece state, uint8_t *out, size_t n_out) noexcept nogil:
+    """Write the end of a state, if there is room. Return its size, or a negative number."""
+    cdef llamad_state_error error
+    return llamad_piece_end(layout, state, out, n_out, &error)
+
+
+cdef int64_t piece_join(const llamad_layout *layout, const llamad_piece *pieces, size_t n_pieces, int32_t p1,
+                        llamad_piece end, int32_t seq, uint8_t *out, size_t n_out) noexcept nogil:
+    """Write the state that has the cells of these pieces before position p1, and this end, if there is room. Return its
+    size, or a negative number."""
+    cdef llamad_state_error error
+    return llamad_piece_join(layout, pieces, n_pieces, p1, end, seq, out, n_out, &error)
 
 
 cdef int checkpoint_is_sound(const llamad_layout *layout, const uint8_t *data, size_t n,
@@ -308,8 +343,8 @@ cdef class _Work:
             return llamad_piece_cut(self.layout.layout, self.sources.pieces[0], self.p0, self.p1, out, n_out, error)
         if self.kind == CUT_END:
             return llamad_piece_end(self.layout.layout, self.sources.pieces[0], out, n_out, error)
-        return llamad_piece_join(self.layout.layout, self.sources.pieces, self.sources.n, self.end.pieces[0], self.seq,
-                                 out, n_out, error)
+        return llamad_piece_join(self.layout.layout, self.sources.pieces, self.sources.n, INT32_MAX, self.end.pieces[0],
+                                 self.seq, out, n_out, error)
 
     cdef int64_t _checked(self, uint8_t *out, size_t n_out) except -1:
         cdef int64_t n

@@ -42,10 +42,13 @@ uint64_t llamad_layout_row_unit(const llamad_layout *layout);
  * running cache. That differs from n if the blob was saved with another number of slots; then it must be rewritten. */
 int32_t llamad_state_check(const llamad_layout *layout, const uint8_t *data, size_t n, uint32_t n_vocab, uint32_t n_ctx,
                            uint32_t *n_tokens, size_t *n_bytes, llamad_state_error *error);
-/* Returns 0 if llama.cpp can read the blob, which has n_tokens tokens but only the cells from position `begin` on: what
- * it writes for a spare sequence that has only these. Only for layouts without an end (pieces.h). */
+/* Returns 0 if llama.cpp can read the blob, which has n_tokens tokens but only the cells from position `begin` on, and no
+ * end (pieces.h): what it writes for a spare sequence that has only these, and what is cut from a state. */
 int32_t llamad_segment_check(const llamad_layout *layout, const uint8_t *data, size_t n, uint32_t n_vocab,
                              uint32_t n_ctx, uint32_t begin, uint32_t n_tokens, llamad_state_error *error);
+/* Returns 0 if llama.cpp can read the blob, which has n_tokens tokens and the end of their state. */
+int32_t llamad_end_check(const llamad_layout *layout, const uint8_t *data, size_t n, uint32_t n_vocab, uint32_t n_ctx,
+                         uint32_t n_tokens, llamad_state_error *error);
 /* Returns 0 if llama.cpp can read a checkpoint of a sequence of n_tokens, which is what its flag for partial states
  * writes: windows and recurrent parts, without the cells of all tokens, and nothing before llama.cpp's own head. */
 int32_t llamad_checkpoint_check(const llamad_layout *layout, const uint8_t *data, size_t n, uint32_t n_tokens,
