@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.engine_harness import Harness
+from support.engine_harness import Harness, learn_layout
 from support.live_daemon import Live
 from support.models.tiny_kv_models import write_model
 
@@ -141,7 +141,8 @@ class Layout:
 
     n_slots: int
     n_cells: int  # 0: a stream for each slot
-    kind: str  # plain; recurrent: cannot be cut; window: needs tokens that it has lost
+    kind: str  # plain; recurrent: cannot be cut; window: needs tokens that it has lost; or both
+    has_parts: bool  # prompts are saved in parts, and with the ends of their states
     n_pages: int
     has_slow_decodes: bool
     has_device: bool  # with one, bursts are gathered, and only long prompts are saved
@@ -151,8 +152,9 @@ LAYOUTS = st.builds(
     Layout,
     n_slots=st.integers(1, 4),
     n_cells=st.sampled_from([0, 0, N_CTX, 300, 400, 600]),
-    kind=st.sampled_from(["plain", "plain", "plain", "recurrent", "window"]),
-    n_pages=st.integers(0, 14),
+    kind=st.sampled_from(["plain", "plain", "plain", "recurrent", "window", "window and recurrent"]),
+    has_parts=st.booleans(),
+    n_pages=st.integers(0, 14) | st.integers(14, 60),
     has_slow_decodes=st.sampled_from([False] * 4 + [True]),
     has_device=st.sampled_from([False] * 3 + [True]),
 )
@@ -312,24 +314,31 @@ class World:
 TOTALS: Counter[str] = Counter()
 
 
+def parted(h: Harness, layout: Layout) -> Harness:
+    """Let the engine know how states are laid out, if it is to save prompts in parts."""
+    if layout.has_parts:
+        h.core.adopt(learn_layout(h.core, 40), bytes(32))
+    return h
+
+
 @settings(max_examples=N_CASES, deadline=None, suppress_health_check=list(HealthCheck))
 @given(layout=LAYOUTS, steps=st.lists(SAYS | SAYS | SAYS | FORKS | ACTS | FAULTS, min_size=1, max_size=40))
 def test_any_conversations_over_the_fake(layout, steps):
+    n_swa, is_recurrent = 32 * ("window" in layout.kind), "recurrent" in layout.kind
+    has_spare = layout.has_parts and layout.n_cells > 0 and layout.kind == "plain"
     fake = Fake(
         n_ctx=N_CTX,
         unified=layout.n_cells > 0,
-        can_cut=layout.kind != "recurrent",
+        can_cut=not is_recurrent,
         n_cells=layout.n_cells,
-        n_swa=32 if layout.kind == "window" else 0,
-        n_seqs=layout.n_slots,
+        n_swa=n_swa,
+        n_seqs=layout.n_slots + has_spare,
         decode_us=50 * layout.has_slow_decodes,
     )
     options: dict[str, Any] = {"n_slots": layout.n_slots, "n_ctx": N_CTX, "n_cells": layout.n_cells}
-    options |= {"can_share": layout.kind != "recurrent", "cache_bytes": layout.n_pages * PAGE}
-    options["has_device"] = layout.has_device
-    if layout.kind == "window":
-        options["n_swa"] = 32
-    with Harness(fake, **options) as h:
+    options |= {"can_share": not is_recurrent, "cache_bytes": layout.n_pages * PAGE, "n_swa": n_swa}
+    options |= {"has_device": layout.has_device, "spare_seq": layout.n_slots if has_spare else -1}
+    with parted(Harness(fake, **options), layout) as h:
         world = World(h, fake, layout)
         for step in steps:
             {Say: world.say, Fork: world.fork, Act: world.act, Fault: world.fault}[type(step)](step)
@@ -365,6 +374,11 @@ SERVERS = {
     "streams": ("llama", ("-np", "2", "-c", "512", "--cache-ram", "1", *F32)),
     "window": ("gemma3", ("-np", "3", "-c", "512", "--kv-unified", "--cache-ram", "1", *F32)),
     "hybrid": ("jamba", ("-np", "2", "-c", "512", "--cache-ram", "1")),
+    "transposed": (
+        "llama",
+        ("-np", "2", "-c", "512", "--kv-unified", "-fa", "off", "--cache-ram", "1", *F32),
+    ),
+    "window streams": ("gemma3", ("-np", "2", "-c", "512", "--cache-ram", "1", *F32)),
 }
 SERVED_TALKS = 16
 PROMPT_MAX = 230

@@ -6,6 +6,7 @@ class Segment(NamedTuple):
     n_tokens: int
     checksum: int
     data: memoryview
+    is_end: bool = False  # it has no cells
 
 class EntryInfo(NamedTuple):
     id: int

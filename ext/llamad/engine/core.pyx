@@ -30,7 +30,7 @@ from llamad.protocol.cache_memory cimport (
     LLAMAD_CACHE_FINGERPRINT, CacheMemory, llamad_cache, memory_sign,
 )
 from llamad.protocol.channel cimport Link
-from llamad.ses1.ses1 cimport Layout, layout_has_ranges
+from llamad.ses1.ses1 cimport Layout, layout_has_cells, layout_has_end, layout_has_ranges
 from llamad.tokenizer.vocab cimport Vocab
 
 
@@ -214,6 +214,12 @@ cdef class Core:
         state.cache.has_ranges = (
             layout is not None and layout_has_ranges(layout.layout) and state.cache.spare_seq >= 0
             and state.slots.n_cells > 0 and state.slots.can_share and state.slots.n_swa == 0 and state.slots.group_n == 1)
+        # A memory that keeps all cells has no end, and any other has one; else it is of a kind that is not known here.
+        state.cache.has_cuts = (
+            layout is not None and not state.cache.has_ranges and layout_has_cells(layout.layout)
+            and state.slots.group_n == 1
+            and layout_has_end(layout.layout) != (state.slots.can_share and state.slots.n_swa == 0))
+        state.cache.needs_ends = state.cache.has_cuts and layout_has_end(layout.layout)
         state.cache.trust.n_vocab = <uint32_t>state.n_vocab
         state.cache.trust.n_ctx = <uint32_t>state.slots.n_ctx
         state.is_trimming = 1  # they may take more memory than this engine may use

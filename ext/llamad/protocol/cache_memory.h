@@ -8,6 +8,11 @@
  * them. So prompts that begin in the same way share these entries, and a chain of them is the state of one prompt. An
  * entry is older than those behind it, and used later; none is dropped while there is another behind it.
  *
+ * States of sliding windows and recurrent models have an end, which cannot be cut (ses1/pieces.h). There the parts of a
+ * chain have only cells, and no prompt can use them without an end, which is an entry of its own: it names the part that
+ * has the cell of its last token, which may have those of more tokens and may be newer. Parts without an end behind them
+ * are dropped.
+ *
  * Only the engine writes, except for `n_readers`, which counts readers in the front. An entry that is complete is
  * READY: the next engine adopts it, and the front may read it. Whatever else a dying engine leaves is free for the next.
  * While no engine runs, the front may drop entries. Neither side trusts what the other has written:
@@ -19,7 +24,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { LLAMAD_CACHE_VERSION = 2, LLAMAD_CACHE_ROWS = 8192, LLAMAD_CACHE_FINGERPRINT = 32 };
+enum { LLAMAD_CACHE_VERSION = 3, LLAMAD_CACHE_ROWS = 8192, LLAMAD_CACHE_FINGERPRINT = 32 };
 
 /* The state of a row. */
 enum {
@@ -32,8 +37,10 @@ enum {
 
 /* The kind of an entry. */
 enum {
-    LLAMAD_CACHE_STATE = 1,     /* SES1: all tokens, and the state of a sequence or of its last tokens */
-    LLAMAD_CACHE_CHECKPOINT = 2 /* the part of a state that cannot be truncated, after n_tokens tokens */
+    LLAMAD_CACHE_STATE = 1,      /* SES1: all tokens, and the state of a sequence or of its last tokens */
+    LLAMAD_CACHE_CHECKPOINT = 2, /* the part of a state that cannot be truncated, after n_tokens tokens */
+    LLAMAD_CACHE_PART = 3,       /* SES1, but without the end of the state */
+    LLAMAD_CACHE_END = 4         /* SES1, but only the end of the state */
 };
 
 /* Whether the bytes of an entry were checked. Private to an engine. */
@@ -62,7 +69,8 @@ typedef struct llamad_cache_row {
     uint64_t session;
     uint64_t used;       /* when it was last used: now_us(), and larger is later */
     uint64_t checksum;   /* of its n_bytes */
-    uint64_t before;     /* a state's: the id of the entry with the cells of its first tokens, or 0; a checkpoint's:
+    uint64_t before;     /* a state's or a part's: the id of the entry with the cells of its first tokens, or 0; an
+                          * end's: the id of the entry with the cell of its last token; a checkpoint's:
                           * llamad_cache_prefix() of the tokens after which it was made */
     int32_t retention_s; /* what the client said about the prompt: prompt_value.pxd */
     int32_t n_returns;   /* how often its conversation went on */
@@ -121,8 +129,8 @@ uint64_t llamad_cache_resident(const llamad_cache *cache);
 
 /* The engine's, on the thread that owns the cache. */
 
-/* Takes over what another engine has left: maps the READY rows, which are UNCHECKED then, and frees all others, and those
- * that lack an entry before them. Returns how many there are. With another fingerprint, nothing is taken over. */
+/* Takes over what another engine has left: maps the READY rows, which are UNCHECKED then, and frees all others, those
+ * that lack an entry before them, and parts that no end needs. Returns how many there are. With another fingerprint, nothing is taken over. */
 int32_t llamad_cache_adopt(llamad_cache *cache, const uint8_t *fingerprint);
 /* Returns a row of its own with pages for n bytes, or -1. If `old` is not -1, that row is dropped, and its pages are
  * used if that is possible: new ones are slower to write to. */

@@ -12,6 +12,8 @@ cdef extern from "llamad/protocol/cache_memory.h" nogil:
         LLAMAD_CACHE_LEAVING
         LLAMAD_CACHE_STATE
         LLAMAD_CACHE_CHECKPOINT
+        LLAMAD_CACHE_PART
+        LLAMAD_CACHE_END
         LLAMAD_CACHE_TRUSTED
         LLAMAD_CACHE_UNCHECKED
         LLAMAD_CACHE_CHECKING

@@ -34,11 +34,14 @@ cdef extern from "llamad/protocol/cache_memory.h" nogil:
 
 
 class Segment(NamedTuple):
-    """An entry of a chain: SES1 with all tokens so far, and the cells from where the one before it ends."""
+    """An entry of a chain: SES1 with all tokens so far, and the cells from where the one before it ends. Where states have
+    an end, the last entry may be only that; then the cells of its last token are in the entry before it, which may have
+    more tokens."""
 
     n_tokens: int
     checksum: int
     data: memoryview
+    is_end: bool = False
 
 
 class EntryInfo(NamedTuple):
@@ -85,14 +88,17 @@ cdef class CacheMemory:
         return (<char *>self.cache.head.fingerprint)[:LLAMAD_CACHE_FINGERPRINT]
 
     def entries(self) -> list[EntryInfo]:
-        """Return the prompts that are READY, but not those that another one begins with and shares its entries with."""
+        """Return the prompts that are READY, but not those that another one begins with and shares its entries with, unless
+        they have ends of their own."""
         cdef llamad_cache_row row
         cdef int32_t i
         entries = []
         shared = set()
         for i in range(LLAMAD_CACHE_ROWS):
-            if llamad_cache_row_is_sane(&self.cache, i, LLAMAD_CACHE_READY, &row) and row.kind == LLAMAD_CACHE_STATE:
-                shared.add(row.before)
+            if llamad_cache_row_is_sane(&self.cache, i, LLAMAD_CACHE_READY, &row) and (
+                    row.kind == LLAMAD_CACHE_STATE or row.kind == LLAMAD_CACHE_END):
+                if row.kind == LLAMAD_CACHE_STATE:
+                    shared.add(row.before)
                 entries.append(EntryInfo(row.id, row.n_tokens, row.n_bytes, row.owner,
                                          (row.adapters_set, row.adapters_base, row.n_base), row.session, row.used,
                                          row.checksum, row.retention_s, row.n_returns))
@@ -107,23 +113,27 @@ cdef class CacheMemory:
             raise ValueError(f"entry {id} is pinned already")
         pins: list[int] = []
         segments: list[Segment] = []
-        next_id, n_end = id, 0
+        next_id, n_end, is_behind_end = id, 0, False
         while next_id:
             i = llamad_cache_pin(&self.cache, next_id)
             if i < 0:
                 break
             pins.append(i)
-            if not llamad_cache_row_is_sane(&self.cache, i, LLAMAD_CACHE_READY, &row) or (
-                    row.id != <uint64_t>next_id or row.kind != LLAMAD_CACHE_STATE):
+            if not llamad_cache_row_is_sane(&self.cache, i, LLAMAD_CACHE_READY, &row) or row.id != <uint64_t>next_id:
                 break
-            if n_end and row.n_tokens >= n_end:
+            is_end = row.kind == LLAMAD_CACHE_END
+            if row.kind == LLAMAD_CACHE_CHECKPOINT or (row.kind == LLAMAD_CACHE_PART if not segments else is_end):
+                break
+            if segments and (row.n_tokens < n_end if is_behind_end else row.n_tokens >= n_end):
+                break
+            if is_end and not row.before:
                 break
             try:
                 pages = mmap.mmap(self.fd, row.n_bytes, mmap.MAP_SHARED, mmap.PROT_READ, offset=row.at)
             except OSError:
                 break
-            segments.append(Segment(row.n_tokens, row.checksum, memoryview(pages)))
-            next_id, n_end = row.before, row.n_tokens
+            segments.append(Segment(row.n_tokens, row.checksum, memoryview(pages), is_end))
+            next_id, n_end, is_behind_end = row.before, row.n_tokens, is_end
         if not next_id:
             self._pins[id] = pins
             return segments[::-1]

@@ -97,8 +97,8 @@ int llamad_cache_row_is_sane(const llamad_cache *cache, int32_t i, uint32_t stat
     if (state_of(&cache->rows[i]) != state) return 0;
     copy_once(row, &cache->rows[i], sizeof *row);
     return has_range(row) && row->n_bytes > 0 && row->n_bytes <= row->capacity && row->n_tokens > 0 &&
-           (row->kind == LLAMAD_CACHE_STATE || row->kind == LLAMAD_CACHE_CHECKPOINT) &&
-           (row->kind != LLAMAD_CACHE_STATE || row->n_bytes > 8 + (uint64_t) row->n_tokens * 4);
+           row->kind >= LLAMAD_CACHE_STATE && row->kind <= LLAMAD_CACHE_END &&
+           (row->kind == LLAMAD_CACHE_CHECKPOINT || row->n_bytes > 8 + (uint64_t) row->n_tokens * 4);
 }
 
 int32_t llamad_cache_pin(llamad_cache *cache, uint64_t id) {
@@ -276,8 +276,14 @@ static int by_id(const void *a, const void *b) {
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
-// Returns the entry before this one, if it is among these n, which are sorted by their ids; NULL if it is not.
-static llamad_cache_row *before(llamad_cache_row *const *rows, int32_t n, const llamad_cache_row *row) {
+static int has_cells(const llamad_cache_row *row) {
+    return row->kind == LLAMAD_CACHE_STATE || row->kind == LLAMAD_CACHE_PART;
+}
+
+// Returns the number of the entry before this one among these n, which are sorted by their ids, if it is READY and can be
+// that; -1 if it is not there.
+static int32_t before(llamad_cache_row *const *rows, int32_t n, const llamad_cache_row *row) {
+    const llamad_cache_row *first;
     int32_t low = 0, high = n;
     while (low < high) {
         const int32_t middle = low + (high - low) / 2;
@@ -287,25 +293,55 @@ static llamad_cache_row *before(llamad_cache_row *const *rows, int32_t n, const 
             high = middle;
         }
     }
-    if (low == n || rows[low]->id != row->before || rows[low]->id >= row->id) return NULL;
-    return rows[low]->kind == LLAMAD_CACHE_STATE && rows[low]->n_tokens < row->n_tokens ? rows[low] : NULL;
+    if (low == n || rows[low]->id != row->before) return -1;
+    first = rows[low];
+    if (!has_cells(first) || state_of(first) != LLAMAD_CACHE_READY) return -1;
+    if (row->kind == LLAMAD_CACHE_END) return first->n_tokens >= row->n_tokens ? low : -1;
+    return first->id < row->id && first->n_tokens < row->n_tokens ? low : -1;
 }
 
-// Lets each of n READY rows leave that lacks an entry before it, and notes where the cells of the others begin.
+// Lets the parts leave that no end needs. The n rows are sorted by their ids; only READY ones are needed.
+static void drop_useless(llamad_cache_row **rows, int32_t n) {
+    uint8_t *is_needed = (uint8_t *) calloc((size_t) n + 1, 1);
+    int32_t i, first;
+    if (!is_needed) return; // the engine drops them, too
+    for (i = 0; i < n; i++) {
+        if (rows[i]->kind != LLAMAD_CACHE_END || state_of(rows[i]) != LLAMAD_CACHE_READY) continue;
+        first = before(rows, n, rows[i]);
+        if (first >= 0) is_needed[first] = 1;
+    }
+    for (i = n - 1; i >= 0; i--) { // in this order, each part comes before those that it needs
+        if (!has_cells(rows[i]) || state_of(rows[i]) != LLAMAD_CACHE_READY) continue;
+        if (rows[i]->kind == LLAMAD_CACHE_PART && !is_needed[i]) {
+            set_state(rows[i], LLAMAD_CACHE_LEAVING);
+        } else if (rows[i]->before) {
+            first = before(rows, n, rows[i]);
+            if (first >= 0) is_needed[first] = 1;
+        }
+    }
+    free(is_needed);
+}
+
+// Lets each of n READY rows leave that lacks an entry before it, or that no end needs, and notes where the cells of the
+// others begin.
 static void drop_orphans(llamad_cache *cache, llamad_cache_row **rows, int32_t n) {
-    int32_t i;
+    int32_t i, first;
     qsort(rows, (size_t) n, sizeof *rows, by_id);
     for (i = 0; i < n; i++) { // in this order, each one comes after those before it
         llamad_cache_row *row = rows[i];
-        const llamad_cache_row *first;
-        if (row->kind != LLAMAD_CACHE_STATE || row->before == 0 || state_of(row) != LLAMAD_CACHE_READY) continue;
+        if (!has_cells(row) || row->before == 0 || state_of(row) != LLAMAD_CACHE_READY) continue;
         first = before(rows, i, row);
-        if (first && state_of(first) == LLAMAD_CACHE_READY) {
-            cache->places[row - cache->rows].begin = first->n_tokens;
+        if (first >= 0) {
+            cache->places[row - cache->rows].begin = rows[first]->n_tokens;
         } else {
             set_state(row, LLAMAD_CACHE_LEAVING);
         }
     }
+    for (i = 0; i < n; i++) { // an end may need a newer entry
+        if (rows[i]->kind != LLAMAD_CACHE_END || state_of(rows[i]) != LLAMAD_CACHE_READY) continue;
+        if (before(rows, n, rows[i]) < 0) set_state(rows[i], LLAMAD_CACHE_LEAVING);
+    }
+    drop_useless(rows, n);
 }
 
 // Frees the rows whose range begins within that of another one. Returns how many are left.
@@ -324,8 +360,9 @@ static int32_t without_overlaps(llamad_cache_row **rows, int32_t n) {
     return n_left;
 }
 
-// Frees every row that is not READY, cannot be as it says or lacks an entry before it, and every page that no other row has. Nobody else may write
-// to the memory; an entry that somebody reads keeps its pages. Returns how many READY rows are left.
+// Frees every row that is not READY, cannot be as it says, lacks an entry before it or is a part that no end needs, and
+// every page that no other row has. Nobody else may write to the memory; an entry that somebody reads keeps its pages.
+// Returns how many READY rows are left.
 static int32_t clean(llamad_cache *cache) {
     llamad_cache_row **kept = (llamad_cache_row **) malloc(LLAMAD_CACHE_ROWS * sizeof *kept);
     llamad_cache_row copy;

@@ -74,7 +74,8 @@ def cut(layout: Layout, segments: Sequence[Segment], row: Row) -> bytes:
     """Return the piece or the end that a row of a prompt has, which lies in these segments. Those before it may be
     left out."""
     if row.kind == END:
-        return ses1.cut_end(layout, _state(segments[-1]))
+        last = segments[-1]
+        return bytes(_state(last)) if last.is_end else ses1.cut_end(layout, _state(last))
     if not layout.has_cells():
         return b""
     pieces, begin = [], 0

@@ -363,7 +363,7 @@ class Writer:
         if any(checksum(segment.data) != segment.checksum for segment in copy.segments):
             return [], []
         tokens = tokens_in(copy.segments[-1].data, info.n_tokens)
-        if not all(tokens.startswith(tokens_in(one.data, one.n_tokens)) for one in copy.segments):
+        if not all(_are_of_one(tokens, tokens_in(one.data, one.n_tokens)) for one in copy.segments):
             raise StateError("its entries have different tokens")
         if min(array("i", tokens)) < 0:
             return [], []  # it has images or sound
@@ -442,6 +442,11 @@ class Writer:
                 one.noted = one.used
                 with contextlib.suppress(FileNotFoundError):
                     self._folder.touch(name)
+
+
+def _are_of_one(tokens: bytes, part: bytes) -> bool:
+    """Return whether these are the tokens of a prompt and of one of its parts, which may have more of them."""
+    return tokens.startswith(part) or part.startswith(tokens)
 
 
 def _copied(view: memoryview) -> memoryview:

@@ -178,6 +178,36 @@ def test_memories_that_cannot_be_truncated_come_back_whole(folder, tmp_path, kin
         assert ask(server, [*tokens[:400], 5, 6, 7], n_predict=4)["timings"]["cache_n"] < 400
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("kind", ["gemma3", "jamba"])
+def test_a_conversation_of_several_turns_goes_on_from_its_last_end(folder, tmp_path, kind, number):
+    """Its cells and the ends of its state are entries of their own, in memory and on disk."""
+    model = write_model(tmp_path / f"{kind}.gguf", kind)
+    flags = ("-np", "2", "-c", "8192", "--metrics", "--cache-disk", str(folder))
+    options = {"n_predict": 4, "ignore_eos": True, "return_tokens": True}
+    tokens: list[int] = [1, *(3 + i * i % 97 for i in range(699))]
+    with Live(*flags, model=model) as server:
+        for turn in range(3):
+            n_before = len(entries(folder))
+            tokens += ask(server, tokens, **options)["tokens"] + [5 + turn] * 300
+            wait_entries(folder, n_before + 1)
+        expected = ask(server, tokens, **options)
+        assert expected["timings"]["cache_n"] >= len(tokens) - 301
+        wait_entries(folder)
+        server.signal(number)
+        server.process.wait(30)
+    command = [sys.executable, "-m", "llamad", "cache", "verify", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, f"{len(entries(folder))} files are good, 0 are broken\n")
+    assert len([*(folder / SUBFOLDER).glob("*.end")]) > 1
+    with Live(*flags, model=model) as server:
+        conversation = tokens + expected["tokens"] + [9] * 20
+        answer = ask(server, conversation, **options)
+        assert answer["timings"]["cache_n"] >= len(tokens) + 3
+        assert "\nllamad:disk_cache_hits_total 1\n" in server.client.get("/metrics").body.decode()
+        assert ask(server, conversation, cache_prompt=False, **options)["tokens"] == answer["tokens"]
+
+
 def names(folder: Path) -> set[str]:
     return set(os.listdir(folder / SUBFOLDER))
 

@@ -68,7 +68,9 @@ def test_every_kind_of_memory_is_kept(kind: str, tmp_path: Path) -> None:
     flags = ("-np", "2", "-c", "2048", "--metrics", "-ctk", "f32", "-ctv", "f32")
     with Live(*flags, model=model) as server:
         text, _ = ask(server, prompt)
-        until(lambda: metric(server, "llamad:prompt_cache_entries") >= 1, "the turn was not saved")
+        # Where states can be cut and have an end, that is an entry of its own.
+        n_entries = 1 if kind in ("llama", "mamba") else 2
+        until(lambda: metric(server, "llamad:prompt_cache_entries") >= n_entries, "the turn was not saved")
         kill_engine(server)
         again, n_cached = ask(server, prompt)
         assert n_cached > 390

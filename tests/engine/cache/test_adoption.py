@@ -88,7 +88,7 @@ def test_a_memory_that_cannot_be_cut_has_its_checkpoints():
         one.ask(A)
         until(lambda: len(front.entries()) == 1, 5)
     with Engine(front, Fake(can_cut=False), **WHOLE) as two:
-        assert two.n_adopted == 1
+        assert two.n_adopted == 2  # the cells, and the end of the state
         assert two.ask(A) == 201 - 4
         assert two.stats()["checkpoint_used"] == 1
 
@@ -110,7 +110,7 @@ def test_a_damaged_checkpoint_is_found():
     left(front, A, fake=Fake(can_cut=False), **WHOLE)
     os.pwrite(front.fd, b"\xff" * 64, DATA_AT + 200)  # the checkpoint was made first
     with Engine(front, Fake(can_cut=False), **WHOLE) as two:
-        assert two.n_adopted == 1
+        assert two.n_adopted == 2
         assert two.ask(A) == 0
         until(lambda: two.n_bad == 1)
 

@@ -127,13 +127,13 @@ def test_the_next_engine_has_all_parts():
         assert len(ends(front, len(answered(answered(prompt) + b"more")))) == 4
 
 
-def test_an_engine_that_saves_whole_states_takes_no_parts():
+def test_an_engine_without_a_spare_sequence_joins_the_parts():
     front, prompt = CacheMemory(), text(7, 1500)
     with Chained(front) as one:
         one.keep(prompt)
     with Engine(front, Fake(unified=True, **SIZES), **SIZES) as two:
-        assert two.n_adopted == 1
-        assert two.ask(prompt) == SEGMENT
+        assert two.n_adopted == 3
+        assert two.ask(prompt) == 1500
 
 
 @pytest.mark.parametrize("end", [512, 1024, 1504])

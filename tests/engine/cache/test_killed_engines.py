@@ -14,11 +14,13 @@ from support.states import killed_engines
 TESTS = str(Path(__file__).parents[2])
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_the_next_engine_uses_only_what_is_right(seed: int) -> None:
+@pytest.mark.parametrize(
+    ("seed", "kind"), [(1, "ranges"), (2, "ranges"), (3, "streams"), (4, "window"), (5, "unified hybrid")]
+)
+def test_the_next_engine_uses_only_what_is_right(seed: int, kind: str) -> None:
     path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), TESTS]))
     done = subprocess.run(
-        [sys.executable, killed_engines.__file__, str(seed), "12"],
+        [sys.executable, killed_engines.__file__, str(seed), "12", kind],
         capture_output=True,
         text=True,
         timeout=300,

@@ -21,7 +21,8 @@ class Engine(Harness):
 
     def __init__(self, front: CacheMemory, fake: Fake | None = None, mark: bytes = MARK, **options):
         super().__init__(fake or Fake(), memory=CacheMemory(os.dup(front.fd)), **(PLAIN | options))
-        self.n_adopted = self.core.adopt(learn_layout(self.core, 40), mark)
+        self.layout = learn_layout(self.core, 40)
+        self.n_adopted = self.core.adopt(self.layout, mark)
         self.n_bad = 0
         self._tending = threading.Thread(target=self._tend, daemon=True)
 
@@ -56,7 +57,7 @@ class Chained(Engine):
     def __init__(self, front: CacheMemory, fake: Fake | None = None, **options):
         options = {"n_slots": 2, **SIZES} | options
         fake = fake or Fake(unified=True, **SIZES)
-        super().__init__(front, fake, spare_seq=options["n_slots"], **options)
+        super().__init__(front, fake, **({"spare_seq": options["n_slots"]} | options))
         self.front = front
 
     def keep(self, prompt: bytes, **options) -> int:
@@ -65,6 +66,49 @@ class Chained(Engine):
         n_tokens = len(answered(prompt))  # with BOS, and without the last token, which is not computed
         until(lambda: n_tokens in [entry.n_tokens for entry in self.front.entries()], 20)
         return n
+
+
+# Memories whose parts are cut out of whole states: what makes the fake, and what the engine is told of it.
+WINDOW = 48
+STREAMS = {"n_cells": 0}
+CUT: dict[str, tuple[dict, dict]] = {
+    "streams": ({}, STREAMS),
+    "window": ({"n_swa": WINDOW}, {"n_swa": WINDOW, **STREAMS}),
+    "unified window": (
+        {"n_swa": WINDOW, "unified": True, "n_cells": SIZES["n_cells"]},
+        {"n_swa": WINDOW},
+    ),
+    "hybrid": ({"hybrid": True}, {"can_share": False, **STREAMS}),
+    "unified hybrid": ({"hybrid": True, "unified": True, "n_cells": SIZES["n_cells"]}, {"can_share": False}),
+    "window and hybrid": (
+        {"hybrid": True, "n_swa": WINDOW},
+        {"can_share": False, "n_swa": WINDOW, **STREAMS},
+    ),
+}
+WITH_ENDS = tuple(kind for kind in CUT if kind != "streams")
+
+
+class Cut(Chained):
+    """An engine that cuts parts out of whole states."""
+
+    def __init__(self, front: CacheMemory, kind: str, *, n_slots: int = 2, n_checkpoints: int = 0, **options):
+        fake_options, more = CUT[kind]
+        fake = Fake(
+            n_ctx=SIZES["n_ctx"],
+            n_batch=SIZES["n_batch"],
+            n_seqs=n_slots,
+            **fake_options,
+            **{name: options.pop(name) for name in ("decode_us", "state_us") if name in options},
+        )
+        if n_checkpoints:
+            options = {"checkpoint_min_step": 8192, "checkpoint_bytes": MANY} | options
+        super().__init__(
+            front,
+            fake,
+            n_slots=n_slots,
+            n_checkpoints=n_checkpoints,
+            **(more | {"spare_seq": -1} | options),
+        )
 
 
 def until(condition, seconds: float = 20) -> None:

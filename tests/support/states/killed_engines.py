@@ -1,7 +1,7 @@
 """Kills engines over one cache memory at random moments. After each kill, the next engine uses what is left.
 
-A program of its own, because it forks, and so must have no threads. Its arguments are a seed and the number of kills;
-its exit status is 0 if nothing was wrong.
+A program of its own, because it forks, and so must have no threads. Its arguments are a seed, the number of kills and
+the kind of memory, one of adopting_engine.CUT or "ranges"; its exit status is 0 if nothing was wrong.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Callable
 
 from llamad.protocol.cache_memory import CacheMemory, checksum
-from support.states.adopting_engine import Chained, answered
+from support.states.adopting_engine import Chained, Cut, answered
 
 LIMIT = 300_000  # of the prompt cache: some prompts fit, so entries are dropped all the time
 EMPTY_BYTES = 2 << 20  # a memory without entries has at most its table
@@ -33,10 +33,15 @@ def prompts(seed: int) -> list[bytes]:
     return made
 
 
+def opened(front: CacheMemory, **options) -> Chained:
+    kind = sys.argv[3]
+    return Chained(front, **options) if kind == "ranges" else Cut(front, kind, **options)
+
+
 def serve(front: CacheMemory, seed: int, told: int) -> None:
     """Answer prompts until this process is killed."""
     chance, known = random.Random(), prompts(seed)
-    with Chained(front, n_slots=1, cache_bytes=LIMIT) as engine:
+    with opened(front, n_slots=1, cache_bytes=LIMIT) as engine:
         os.write(told, b"!")
         while True:
             engine.ask(chance.choice(known))
@@ -49,17 +54,19 @@ def check(front: CacheMemory, seed: int, told: int) -> None:
         if segments is not None:  # else it lacks an entry, and the engine drops it
             assert all(checksum(one.data) == one.checksum for one in segments)
             front.unpin(entry.id)
-    with Chained(front, n_slots=1, cache_bytes=LIMIT) as engine:
+    with opened(front, n_slots=1, cache_bytes=LIMIT) as engine:
         for prompt in random.Random().sample(prompts(seed), 6):
             engine.ask(prompt)
         assert engine.stats()["cache_bytes"] <= LIMIT
         assert engine.n_bad == 0
-    assert all(front.pin(entry.id) is not None for entry in front.entries())
+    for entry in front.entries():
+        assert front.pin(entry.id) is not None
+        front.unpin(entry.id)
 
 
 def forget(front: CacheMemory, seed: int, told: int) -> None:
     """Nothing of what was killed keeps memory."""
-    with Chained(front, mark=bytes(32)):
+    with opened(front, mark=bytes(32)):
         assert front.entries() == []
         assert front.n_bytes <= EMPTY_BYTES
 

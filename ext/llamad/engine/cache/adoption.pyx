@@ -1,10 +1,10 @@
 # Owns: what an engine takes over from one that has ended: prompt cache entries, and the checkpoints of their tokens. Runs
 # once, before the engine thread does. Trusts no bytes of it; trust.pyx checks them before their first use.
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp
 
-from llamad.engine.cache.cache_entries cimport entries_add, entries_drop_chain
+from llamad.engine.cache.cache_entries cimport entries_add, entries_drop_chain, entries_drop_rest
 from llamad.engine.cache.cache_types cimport Cache, CacheEntry
 from llamad.engine.cache.chains cimport chain_link
 from llamad.engine.costs.scheduler cimport CACHE_ENTRIES_MAX, CACHE_TOKENS_MIN
@@ -14,17 +14,22 @@ from llamad.engine.kv.checkpoints cimport (
 from llamad.engine.kv.slots cimport Slots
 from llamad.protocol.adapter_span cimport span_common
 from llamad.protocol.cache_memory cimport (
-    LLAMAD_CACHE_CHECKPOINT, LLAMAD_CACHE_READY, LLAMAD_CACHE_ROWS, LLAMAD_CACHE_STATE, llamad_cache, llamad_cache_row,
-    memory_adopt, memory_drop, memory_prefix,
+    LLAMAD_CACHE_CHECKPOINT, LLAMAD_CACHE_END, LLAMAD_CACHE_PART, LLAMAD_CACHE_READY, LLAMAD_CACHE_ROWS, llamad_cache,
+    llamad_cache_row, memory_adopt, memory_drop, memory_prefix,
 )
 
 
-cdef int _is_ready(const llamad_cache *memory, int32_t row, int kind) noexcept nogil:
-    return memory.rows[row].state == LLAMAD_CACHE_READY and memory.rows[row].kind == <unsigned int>kind
+cdef int _is_ready(const llamad_cache *memory, int32_t row, int is_checkpoint) noexcept nogil:
+    """Return whether the row is a READY checkpoint, or a READY entry."""
+    return memory.rows[row].state == LLAMAD_CACHE_READY and (
+        is_checkpoint == (memory.rows[row].kind == <uint32_t>LLAMAD_CACHE_CHECKPOINT))
 
 
 cdef int _is_usable(const Cache *cache, const Slots *slots, int32_t row) noexcept nogil:
     cdef int32_t n_tokens = cache.memory.rows[row].n_tokens
+    cdef uint32_t kind = cache.memory.rows[row].kind
+    if not cache.needs_ends and (kind == <uint32_t>LLAMAD_CACHE_PART or kind == <uint32_t>LLAMAD_CACHE_END):
+        return 0
     return (cache.bytes_max > 0 and cache.n_entries < CACHE_ENTRIES_MAX and cache.trust.layout != NULL
             and CACHE_TOKENS_MIN <= n_tokens <= slots.n_ctx)
 
@@ -45,10 +50,18 @@ cdef int32_t _row_of(const Cache *cache, uint64_t id) noexcept nogil:
 
 
 cdef int _follows(const CacheEntry *entry, const CacheEntry *first, int32_t begin) noexcept nogil:
-    """Return whether the first entry has the cells of the other's tokens before `begin`."""
-    return (first.n_tokens == begin and first.owner == entry.owner
+    """Return whether the first entry has the cells of the other's tokens before `begin`, and no others unless that is an
+    end."""
+    return ((first.n_tokens >= begin if entry.kind == <uint32_t>LLAMAD_CACHE_END else first.n_tokens == begin)
+            and first.kind != <uint32_t>LLAMAD_CACHE_END and first.owner == entry.owner
             and span_common(&first.adapters, &entry.adapters, begin) == begin
             and memcmp(first.tokens, entry.tokens, <size_t>begin * sizeof(int32_t)) == 0)
+
+
+cdef int32_t _begin(const Cache *cache, int64_t i) noexcept nogil:
+    """Return how many of its tokens an entry lacks the cells of."""
+    cdef const CacheEntry *entry = &cache.entries[i]
+    return entry.n_tokens if entry.kind == <uint32_t>LLAMAD_CACHE_END else cache.memory.places[entry.row].begin
 
 
 cdef void _link_entries(Cache *cache) noexcept nogil:
@@ -56,19 +69,29 @@ cdef void _link_entries(Cache *cache) noexcept nogil:
     cdef llamad_cache *memory = cache.memory
     cdef int64_t i = 0, first
     cdef int32_t begin, row
+    cdef int can_link = cache.has_ranges or cache.has_cuts
     for i in range(cache.n_entries):
-        begin = memory.places[cache.entries[i].row].begin
-        row = _row_of(cache, memory.rows[cache.entries[i].row].before) if begin and cache.has_ranges else -1
+        begin = _begin(cache, i)
+        row = _row_of(cache, memory.rows[cache.entries[i].row].before) if begin and can_link else -1
         first = cache.by_row[row] if row >= 0 else -1
         if first >= 0 and _follows(&cache.entries[i], &cache.entries[first], begin):
             chain_link(cache, i, row)
     i = 0
     while i < cache.n_entries:
-        if memory.places[cache.entries[i].row].begin != cache.entries[i].begin:
+        if _begin(cache, i) != cache.entries[i].begin:
             entries_drop_chain(cache, i)
             i = 0
         else:
             i += 1
+
+
+cdef void _drop_useless(Cache *cache) noexcept nogil:
+    """Drop the parts that no end needs."""
+    cdef int64_t i = 0, n
+    while i < cache.n_entries:
+        n = cache.n_entries
+        entries_drop_rest(cache, cache.entries[i].row)
+        i = i + 1 if n == cache.n_entries else 0
 
 
 ctypedef struct LeftCheckpoints:
@@ -80,7 +103,7 @@ ctypedef struct LeftCheckpoints:
 cdef void _list_checkpoints(const llamad_cache *memory, LeftCheckpoints *left) noexcept nogil:
     cdef int32_t row, i
     for row in range(LLAMAD_CACHE_ROWS):
-        if _is_ready(memory, row, LLAMAD_CACHE_CHECKPOINT):
+        if _is_ready(memory, row, 1):
             i = left.n
             while i > 0 and memory.rows[left.rows[i - 1]].n_tokens > memory.rows[row].n_tokens:
                 left.rows[i] = left.rows[i - 1]
@@ -124,7 +147,8 @@ cdef void _adopt_checkpoints(Cache *cache) noexcept nogil:
     _list_checkpoints(cache.memory, left)
     if cache.checkpoints.n_max:
         for i in range(cache.n_entries):
-            _link_all(cache, left, &cache.entries[i])
+            if cache.entries[i].kind != <uint32_t>LLAMAD_CACHE_PART:
+                _link_all(cache, left, &cache.entries[i])
     for i in range(left.n):
         if left.taken[left.rows[i]] == NULL:
             memory_drop(cache.memory, left.rows[i])
@@ -137,11 +161,12 @@ cdef int32_t adoption_run(Cache *cache, const Slots *slots, const uint8_t *finge
     cdef int32_t row
     memory_adopt(memory, fingerprint)
     for row in range(LLAMAD_CACHE_ROWS):
-        if _is_ready(memory, row, LLAMAD_CACHE_STATE):
+        if _is_ready(memory, row, 0):
             if _is_usable(cache, slots, row):
                 entries_add(cache, row)
             else:
                 memory_drop(memory, row)
     _link_entries(cache)
+    _drop_useless(cache)
     _adopt_checkpoints(cache)
     return <int32_t>cache.n_entries

@@ -1,5 +1,5 @@
 # Owns: how entries of the prompt cache are found by their tokens. Runs on the engine thread. Changes nothing.
-from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 from llamad.base.system cimport load_int
 from llamad.engine.cache.cache_types cimport Cache, CacheEntry
@@ -9,7 +9,7 @@ from llamad.engine.kv.device_copies cimport copies_has
 from llamad.engine.kv.slots cimport Slot, Slots, common_prefix
 from llamad.engine.kv.task_queue cimport Task
 from llamad.protocol.adapter_span cimport AdapterSpan, span_common
-from llamad.protocol.cache_memory cimport LLAMAD_CACHE_BAD
+from llamad.protocol.cache_memory cimport LLAMAD_CACHE_BAD, LLAMAD_CACHE_PART
 from llamad.protocol.row_ids cimport run_floor
 
 cdef enum:
@@ -55,7 +55,9 @@ cdef int32_t cache_shares(const Cache *cache, const CacheEntry *entry, uint64_t 
 
 cdef inline int _is_in_others(const Cache *cache, const CacheEntry *entry) noexcept nogil:
     """Return whether other entries begin with all tokens of this one, so that only they need to be compared. If any was
-    found damaged, all are."""
+    found damaged, all are. A part cannot be used without an end, and what has an end can be used by itself."""
+    if entry.kind == <uint32_t>LLAMAD_CACHE_PART or cache.needs_ends:
+        return entry.kind == <uint32_t>LLAMAD_CACHE_PART
     return entry.n_behind > 0 and load_int(&cache.memory.n_bad) == 0
 
 
@@ -88,7 +90,7 @@ cdef int32_t cache_find(const Cache *cache, const Slots *slots, const Task *task
         if n > n_best or (n == n_best > 0 and copies_has(&cache.copies, entry.id)):
             n_best = n
             id[0] = entry.id
-    if n_best > 0:
+    if n_best > 0 and not cache.needs_ends:
         id[0] = _first_enough(cache, id[0], n_best)
     return n_best
 

@@ -6,6 +6,8 @@ from llamad.engine.kv.slots cimport Slot, Slots
 
 cdef uint64_t cache_save_next(Cache *cache, Slots *slots, const Slot *slot) noexcept nogil
 cdef int32_t cache_unsaved(const Cache *cache, const Slots *slots, const Slot *slot) noexcept nogil
+cdef int32_t cache_next_unsaved(const Cache *cache, const Slots *slots, const Slot *slot) noexcept nogil
+cdef int cache_has_all(const Cache *cache, uint64_t id, const Slot *slot) noexcept nogil
 cdef uint64_t cache_save(Cache *cache, Slots *slots, const Slot *slot) noexcept nogil
 cdef uint64_t cache_hold(Cache *cache, Slots *slots, const Slot *slot) noexcept nogil
 cdef void cache_release(Cache *cache, uint64_t id) noexcept nogil

@@ -1,8 +1,9 @@
 # The types of the prompt cache in host memory. host_cache.pyx owns what they hold.
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from llamad.base.function_table cimport llamad_table
 from llamad.base.system cimport now_us
+from llamad.engine.cache.staging cimport Staging
 from llamad.engine.kv.checkpoints cimport CheckpointList, Checkpoints
 from llamad.engine.kv.device_copies cimport Copies
 from llamad.engine.kv.trust cimport Trust
@@ -15,10 +16,14 @@ ctypedef struct CacheEntry:
     uint64_t first_hash      # of its first tokens, to skip other entries quickly; equal ones are compared in full
     uint64_t owner
     int32_t row              # in the cache memory
+    uint32_t kind            # LLAMAD_CACHE_STATE, _PART or _END
+    uint32_t risked          # its row's state before llama.cpp began to read it
     int32_t n_tokens
     int32_t begin            # the entry before it has the cells of the tokens before this one (chains.pyx)
     int32_t before           # that entry's row, or -1
-    int32_t n_behind         # entries that need this one
+    int32_t n_behind         # entries that need this one,
+    int32_t n_ends           # and how many of them are ends
+    int32_t last_end         # scratch memory of eviction.pyx
     int32_t is_held          # for a suspended task: it is not evicted
     int32_t n_readers        # slots that are getting it in parts: neither
     int32_t is_locked        # its pages are locked, for a device that reads them; -1: they cannot be locked
@@ -56,7 +61,10 @@ ctypedef struct Cache:
     void *ctx
     int32_t drops_idle       # prefixes that idle slots give up to make room are not saved
     int32_t spare_seq        # a sequence that no slot has; -1: none
-    int32_t has_ranges       # states can be saved in parts
+    int32_t has_ranges       # states can be saved in parts through the spare sequence,
+    int32_t has_cuts         # or cut out of whole ones
+    int32_t needs_ends       # what is cut has an end, without which it cannot be used
+    Staging staging          # for whole states
     uint64_t pinned          # the entry that is being restored, which must not be dropped; 0: none
     int32_t extended         # the row of an entry behind which another one is being saved; -1: none
     Spare spares[SPARES_MAX]
@@ -73,6 +81,11 @@ ctypedef struct Cache:
     uint64_t n_dropped       # entries that were dropped to make room
     int64_t state_us
     int64_t state_us_max
+
+
+cdef inline size_t cache_held(const Cache *cache) noexcept nogil:
+    """Return the bytes that it takes, without those of checkpoints."""
+    return cache.n_bytes + cache.n_spare + cache.staging.capacity
 
 
 cdef inline void cache_spent(Cache *cache, int64_t t_start) noexcept nogil:

@@ -1,14 +1,14 @@
 # Owns: the choice of the slot that serves a task, of idle prefixes that make room, and of the prompt cache's entry that
 # is dropped next. Runs on the engine thread. Changes nothing. What a prefix is worth is in protocol/prompt_value.pyx.
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint32_t
 from libc.string cimport memset
 
 from llamad.base.system cimport now_us
-from llamad.engine.cache.cache_types cimport Cache
+from llamad.engine.cache.cache_types cimport Cache, CacheEntry
 from llamad.engine.costs.scheduler cimport NEIGHBOUR_LOSS, VALUED_TOKENS_MIN
 from llamad.engine.kv.slots cimport SLOT_IDLE, Slot, Slots, common_prefix, slot_common_held
 from llamad.engine.kv.task_queue cimport Task
-from llamad.protocol.cache_memory cimport llamad_cache_row
+from llamad.protocol.cache_memory cimport LLAMAD_CACHE_END, LLAMAD_CACHE_PART, llamad_cache_row
 from llamad.protocol.prompt_value cimport HintShares, PromptUse, prompt_value, shares_add, shares_allow
 
 
@@ -170,6 +170,30 @@ cdef int cache_is_kept(const Cache *cache, int64_t i) noexcept nogil:
             or cache.entries[i].row == cache.extended)
 
 
+cdef void _note_last_ends(const Cache *cache) noexcept nogil:
+    """Note behind how many tokens the last end of each part is."""
+    cdef int64_t i
+    cdef CacheEntry *part
+    for i in range(cache.n_entries):
+        cache.entries[i].last_end = 0
+    for i in range(cache.n_entries):
+        if cache.entries[i].kind == <uint32_t>LLAMAD_CACHE_END and cache.entries[i].before >= 0:
+            part = &cache.entries[cache.by_row[cache.entries[i].before]]
+            part.last_end = max(part.last_end, cache.entries[i].n_tokens)
+
+
+cdef void _value_end(const Cache *cache, const CacheEntry *end, PromptUse *use) noexcept nogil:
+    """Note what is lost with an end: the parts that no other end needs, or the way back to an earlier place of a
+    conversation."""
+    cdef const CacheEntry *part = &cache.entries[cache.by_row[end.before]]
+    use.is_superseded = part.n_behind > part.n_ends or part.last_end > end.n_tokens
+    use.n_tokens = end.n_tokens - part.begin
+    while part != NULL and part.n_behind == 1 and part.kind == <uint32_t>LLAMAD_CACHE_PART:
+        use.n_tokens = end.n_tokens - part.begin
+        use.n_bytes += <double>part.capacity
+        part = &cache.entries[cache.by_row[part.before]] if part.before >= 0 else NULL
+
+
 cdef int64_t cache_least_valuable(const Cache *cache) noexcept nogil:
     """Return the index of the entry that may be dropped and is worth least, or -1. It is none that others need."""
     cdef const llamad_cache_row *row
@@ -179,6 +203,8 @@ cdef int64_t cache_least_valuable(const Cache *cache) noexcept nogil:
     cdef double value, value_least = 0.0
     shares.n = 0
     memset(&use, 0, sizeof(PromptUse))
+    if cache.needs_ends:
+        _note_last_ends(cache)
     for i in range(cache.n_entries):
         row = &cache.memory.rows[cache.entries[i].row]
         shares_add(&shares, row.owner, <double>row.capacity if row.session or row.retention_s > 0 else 0.0)
@@ -189,6 +215,9 @@ cdef int64_t cache_least_valuable(const Cache *cache) noexcept nogil:
         use.n_end = cache.entries[i].n_tokens
         use.n_tokens = cache.entries[i].n_tokens - cache.entries[i].begin
         use.n_bytes = <double>cache.entries[i].capacity
+        use.is_superseded = 0
+        if cache.entries[i].kind == <uint32_t>LLAMAD_CACHE_END and cache.entries[i].before >= 0:
+            _value_end(cache, &cache.entries[i], &use)
         use.idle_s = <double>(now - <int64_t>row.used) / 1e6
         use.n_returns = row.n_returns
         use.retention_s = row.retention_s

@@ -2,34 +2,36 @@
 # prefix/sharing.pyx says what is worth saving or restoring, and eviction.pyx what is dropped first. cache_saves.pyx makes
 # entries of slots.
 #
-# An entry is the state of a slot, with its tokens and its checkpoints: the whole, or the part that the entries before it
-# lack (chains.pyx). It lies in a memory that outlives the engine (protocol/cache_memory.h): the next engine of the model
-# adopts it (adoption.pyx). Only held entries, and those with media, are for this engine alone. Owners (API keys) and
-# adapters do not share entries. Kinds of memory that cannot be truncated (recurrent ones, sliding windows) use an entry
-# if the prompt begins with all of its tokens, or as far as a checkpoint goes.
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+# An entry is the state of a slot, with its tokens and its checkpoints: the whole, or the part or the end that the entries
+# before it lack (chains.pyx). It lies in a memory that outlives the engine (protocol/cache_memory.h): the next engine of
+# the model adopts it (adoption.pyx). Only held entries, and those with media, are for this engine alone. Owners (API
+# keys) and adapters do not share entries. Kinds of memory that cannot be truncated (recurrent ones, sliding windows) use
+# an entry if the prompt begins with all of its tokens, or as far as a checkpoint goes.
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from llamad.base.system cimport load_int, now_us
 from llamad.engine.cache.cache_entries cimport (
-    entries_add, entries_describe, entries_drop, entries_drop_chain, entries_index, entries_remove,
+    entries_add, entries_describe, entries_drop, entries_drop_chain, entries_drop_rest, entries_index, entries_remove,
 )
 from llamad.engine.cache.cache_lookup cimport cache_hash, cache_shares
-from llamad.engine.cache.cache_types cimport SPARE_READY, Cache, CacheEntry, Spare, cache_spent
+from llamad.engine.cache.cache_types cimport SPARE_READY, Cache, CacheEntry, Spare, cache_held, cache_spent
 from llamad.engine.cache.chains cimport (
-    Segment, chain_before, chain_bytes, chain_can_hold, chain_has, chain_plan, chain_restore, chain_return,
+    Segment, chain_before, chain_bytes, chain_can_cut, chain_can_hold, chain_end_bytes, chain_has, chain_is_joined,
+    chain_is_saved, chain_plan, chain_restore, chain_return,
 )
 from llamad.engine.cache.eviction cimport cache_is_kept, cache_least_valuable
 from llamad.engine.cache.spare_pages cimport (
     spare_ask, spare_count, spare_drop_one, spare_is_ready, spare_of_blob, spare_take, spare_take_blob,
 )
-from llamad.engine.costs.scheduler cimport CACHE_ENTRIES_MAX, CACHE_TOKENS_MIN, STOCK_PART
+from llamad.engine.cache.staging cimport staging_capacity, staging_free
+from llamad.engine.costs.scheduler cimport CACHE_ENTRIES_MAX, CACHE_TOKENS_MIN, ENDS_MAX, STOCK_PART
 from llamad.engine.kv.checkpoints cimport list_cut, list_free, list_reaches, list_share
 from llamad.engine.kv.device_copies cimport copies_free, copies_has, copies_make, copies_restore
 from llamad.engine.kv.slots cimport Slot, Slots, slot_clear
 from llamad.protocol.cache_memory cimport (
-    LLAMAD_CACHE_ROWS, llamad_cache, memory_drop, memory_publish, memory_take,
+    LLAMAD_CACHE_PART, LLAMAD_CACHE_ROWS, LLAMAD_CACHE_STATE, llamad_cache, memory_drop, memory_publish, memory_take,
 )
 from llamad.protocol.messages cimport RESULT_DONE, RESULT_FAILED, RESULT_NO_ROOM, ActionCommand
 from llamad.protocol.row_ids cimport ids_positions
@@ -71,6 +73,7 @@ cdef void cache_free(Cache *cache) noexcept nogil:
     free(cache.entries)
     free(cache.by_row)
     copies_free(&cache.copies)
+    staging_free(&cache.staging)
     cache.entries = NULL
     cache.by_row = NULL
     cache.bytes_max = 0
@@ -99,6 +102,8 @@ cdef int _is_replaced(const Cache *cache, const Slots *slots, int64_t i, uint64_
     cdef int can_cut = slots.can_share and slots.n_swa == 0
     if cache_is_kept(cache, i) or entry.n_behind or entry.owner != slot.owner or entry.n_tokens > slot.n_tokens:
         return 0
+    if entry.kind != <uint32_t>LLAMAD_CACHE_STATE:
+        return 0
     if not can_cut and list_reaches(&slot.checkpoints, entry.n_tokens) + CACHE_TOKENS_MIN <= entry.n_tokens and (
             entry.n_tokens < slot.n_tokens):
         return 0
@@ -121,6 +126,35 @@ cdef int32_t cache_drop_beginnings(Cache *cache, const Slots *slots, const Slot 
     return row
 
 
+cdef int _is_superseded(const Cache *cache, int64_t i, uint64_t hash, const Slot *slot) noexcept nogil:
+    """Return whether the slot has gone on from where the entry's state ends."""
+    cdef const CacheEntry *entry = &cache.entries[i]
+    if cache_is_kept(cache, i) or entry.n_behind or entry.kind == <uint32_t>LLAMAD_CACHE_PART or (
+            entry.owner != slot.owner or entry.n_tokens >= slot.n_tokens):
+        return 0
+    return entry.n_tokens == cache_shares(cache, entry, hash, &slot.adapters, slot.owner, slot.tokens, slot.n_tokens)
+
+
+cdef void cache_drop_superseded(Cache *cache, const Slots *slots, const Slot *slot) noexcept nogil:
+    """Let at most ENDS_MAX ends of states stay of the conversation that the slot holds, whose last one was saved: those
+    that were used last. What is purely recurrent is an end."""
+    cdef uint64_t hash = cache_hash(slot.tokens)
+    cdef int64_t i, oldest = 0
+    cdef int32_t n = ENDS_MAX
+    if not cache.needs_ends and slots.can_share:
+        return
+    while n >= ENDS_MAX and oldest >= 0:
+        n = 0
+        oldest = -1
+        for i in range(cache.n_entries):
+            if _is_superseded(cache, i, hash, slot):
+                n += 1
+                if oldest < 0 or _used(cache, i) < _used(cache, oldest):
+                    oldest = i
+        if n >= ENDS_MAX:
+            entries_drop(cache, oldest)
+
+
 cdef int cache_drop_checkpoints(Cache *cache) noexcept nogil:
     """Drop the checkpoints of the longest unused entry that has any. Return whether there was one."""
     cdef int64_t i, oldest = -1
@@ -134,9 +168,13 @@ cdef int cache_drop_checkpoints(Cache *cache) noexcept nogil:
 
 
 cdef int cache_drop_least(Cache *cache) noexcept nogil:
-    """Drop spare pages or the least valuable entry to make room for a checkpoint. Return whether there were any."""
+    """Drop spare pages, the buffer for whole states or the least valuable entry to make room for a checkpoint. Return
+    whether there were any."""
     cdef int64_t i
     if spare_drop_one(cache):
+        return 1
+    if cache.staging.data != NULL:
+        staging_free(&cache.staging)
         return 1
     i = cache_least_valuable(cache)
     if i < 0:
@@ -148,7 +186,7 @@ cdef int cache_drop_least(Cache *cache) noexcept nogil:
 
 cdef int _is_too_much(const Cache *cache, size_t n) noexcept nogil:
     return cache.n_entries == CACHE_ENTRIES_MAX or (
-        cache.n_bytes + cache.n_spare + cache.checkpoints.n_bytes + n > cache.bytes_max)
+        cache_held(cache) + cache.checkpoints.n_bytes + n > cache.bytes_max)
 
 
 cdef size_t _rounded(size_t n) noexcept nogil:
@@ -159,6 +197,7 @@ cdef int _make_room(Cache *cache, size_t n, int32_t *row) noexcept nogil:
     """Evict the least valuable entries until n bytes fit into the limit, and return 1; 0 if they cannot. If row is -1, it
     becomes that of an evicted entry with about as many pages, if there is one."""
     cdef size_t capacity
+    cdef int32_t before
     cdef int64_t i
     if n + _kept_bytes(cache) > cache.bytes_max:
         return 0
@@ -171,11 +210,22 @@ cdef int _make_room(Cache *cache, size_t n, int32_t *row) noexcept nogil:
         cache.n_dropped += 1
         capacity = cache.entries[i].capacity
         if row[0] < 0 and n <= capacity <= n + n // 4:
+            before = cache.entries[i].before
             row[0] = entries_remove(cache, i)
+            entries_drop_rest(cache, before)
             n = capacity
         else:
             entries_drop(cache, i)
     return 1
+
+
+cdef int cache_has_staging_room(Cache *cache, size_t n) noexcept nogil:
+    """Make room for a buffer of n bytes within the limit. Return whether there is."""
+    cdef int32_t row = 0  # of no evicted entry
+    if n <= cache.staging.capacity:
+        return 1
+    staging_free(&cache.staging)
+    return _make_room(cache, staging_capacity(n), &row)
 
 
 cdef int32_t cache_take_pages(Cache *cache, size_t n, int32_t row) noexcept nogil:
@@ -239,10 +289,13 @@ cdef int cache_prepare_save(Cache *cache, const Slots *slots, const Slot *slot) 
     cdef int is_prepared
     if slot.n_tokens < CACHE_TOKENS_MIN:
         return 1
-    if chain_can_hold(cache, slots, slot):
+    if chain_can_hold(cache, slots, slot) or chain_can_cut(cache, slots, slot):
         chain_plan(cache, slot, &part)
-        n = cache_part_bytes(cache, part.end, part.end - part.begin)
-        if part.begin == part.end or part.replaced >= 0 and n <= cache.memory.rows[part.replaced].span:
+        if chain_is_saved(&part):
+            return 1
+        n = chain_end_bytes(slots, slot) if part.is_end else cache_part_bytes(cache, part.end, part.end - part.begin)
+        if part.replaced >= 0 and n <= cache.memory.rows[part.replaced].span and (
+                cache.entries[cache.by_row[part.replaced]].n_ends == 0):
             return 1
         cache.extended = part.before
         is_prepared = _prepare(cache, n)
@@ -272,8 +325,8 @@ cdef int cache_insert(Cache *cache, const Slots *slots, const uint8_t *data,
         return RESULT_NO_ROOM
     if not is_copied:
         memcpy(cache.memory.places[row].data, data, command.n_bytes)
-    entries_describe(cache, row, command.n_tokens, command.n_bytes, &command.adapters, command.owner, command.session,
-                     command.retention_s)
+    entries_describe(cache, row, LLAMAD_CACHE_STATE, command.n_tokens, command.n_bytes, &command.adapters, command.owner,
+                     command.session, command.retention_s)
     entries_add(cache, row)
     memory_publish(cache.memory, row)
     cache_spent(cache, t_start)
@@ -292,6 +345,8 @@ cdef void cache_copy(Cache *cache, const Slots *slots, const Slot *slot, uint64_
 cdef int64_t _unlocked(const Cache *cache, uint64_t id) noexcept nogil:
     """Return the index of the entry, or of one before it, whose pages nobody has tried to lock; -1 if there is none."""
     cdef int64_t i = entries_index(cache, id)
+    if i >= 0 and chain_is_joined(cache, i):
+        return -1  # a device reads it from the buffer
     while i >= 0 and cache.entries[i].is_locked:
         i = chain_before(cache, i)
     return i
@@ -319,6 +374,18 @@ cdef void cache_drop(Cache *cache, uint64_t id) noexcept nogil:
         entries_drop(cache, i)
 
 
+cdef int64_t _with_room(Cache *cache, uint64_t id) noexcept nogil:
+    """Make room for the buffer in which the entry is joined, if it needs one. Return the entry's index. If the limit is
+    too low by now, the buffer exceeds it for as long as it is used."""
+    cdef uint64_t pinned = cache.pinned
+    cdef int64_t i = entries_index(cache, id)
+    if chain_is_joined(cache, i):
+        cache.pinned = id
+        cache_has_staging_room(cache, chain_bytes(cache, i))
+        cache.pinned = pinned
+    return entries_index(cache, id)
+
+
 cdef int cache_restore(Cache *cache, Slots *slots, Slot *slot, uint64_t id) noexcept nogil:
     """Make the slot hold what the entry holds; the entry stays. Return 0, or -1; then the slot is empty and the entry
     is gone. Nothing at all may be pending."""
@@ -327,12 +394,13 @@ cdef int cache_restore(Cache *cache, Slots *slots, Slot *slot, uint64_t id) noex
     slot_clear(slots, slot)
     if i < 0:
         return -1
-    entry = &cache.entries[i]
     if not copies_restore(&cache.copies, slot.id, id):
+        i = _with_room(cache, id)
         k = chain_restore(cache, slot, i)
         if k >= 0:
             entries_drop_chain(cache, k)
             return -1
+    entry = &cache.entries[i]
     memcpy(slot.tokens, entry.tokens, <size_t>entry.n_tokens * sizeof(int32_t))
     slot.n_tokens = entry.n_tokens
     slot.n_pos = ids_positions(slot.tokens, slot.n_tokens) if slots.takes_rows else slot.n_tokens

@@ -138,6 +138,13 @@ cdef enum:
     # conversation grows. Chosen: restoring many small parts costs a device many small copies.
     SEGMENT_TOKENS = 512
     SEGMENT_TOKENS_MIN = 256
+    # Most ends of states (of windows, recurrent ones) that are kept of one conversation. Chosen: the last one, and some to
+    # which it may return.
+    ENDS_MAX = 4
+    # A buffer for whole states keeps its pages after use if it is at most this large, and until it was not used for so
+    # long. Chosen: most states of small models, and the time between two turns of busy conversations.
+    STAGING_BYTES_KEPT = 67108864
+    STAGING_IDLE_US = 10000000
     # Which idle slot gives up its prefix: among those with fewer tokens, the age alone decides. A neighbour of busy slots
     # comes before a slot that is worth up to this many times less. Chosen.
     VALUED_TOKENS_MIN = 256

@@ -5,10 +5,10 @@ from libc.stdint cimport int32_t
 
 from llamad.base.system cimport fetch_add_int, futex_wake_all, load_int, sleep_us, store_int, swap_int
 from llamad.protocol.cache_memory cimport (
-    LLAMAD_CACHE_BAD, LLAMAD_CACHE_CHECKING, LLAMAD_CACHE_READY, LLAMAD_CACHE_ROWS, LLAMAD_CACHE_STATE,
-    LLAMAD_CACHE_TRUSTED, LLAMAD_CACHE_UNCHECKED, llamad_cache, llamad_cache_row, memory_checksum,
+    LLAMAD_CACHE_BAD, LLAMAD_CACHE_CHECKING, LLAMAD_CACHE_END, LLAMAD_CACHE_PART, LLAMAD_CACHE_READY, LLAMAD_CACHE_ROWS,
+    LLAMAD_CACHE_STATE, LLAMAD_CACHE_TRUSTED, LLAMAD_CACHE_UNCHECKED, llamad_cache, llamad_cache_row, memory_checksum,
 )
-from llamad.ses1.ses1 cimport checkpoint_is_sound, segment_is_sound, state_is_sound
+from llamad.ses1.ses1 cimport checkpoint_is_sound, end_is_sound, segment_is_sound, state_is_sound
 
 cdef enum:
     WAIT_US = 200
@@ -19,7 +19,9 @@ cdef int _is_right(const Trust *trust, int32_t row) noexcept nogil:
     cdef const unsigned char *data = trust.memory.places[row].data
     if trust.layout == NULL or memory_checksum(data, about.n_bytes) != about.checksum:
         return 0
-    if trust.memory.places[row].begin:
+    if about.kind == LLAMAD_CACHE_END:
+        return end_is_sound(trust.layout, data, about.n_bytes, trust.n_vocab, trust.n_ctx, about.n_tokens)
+    if trust.memory.places[row].begin or about.kind == LLAMAD_CACHE_PART:
         return segment_is_sound(trust.layout, data, about.n_bytes, trust.n_vocab, trust.n_ctx,
                                 trust.memory.places[row].begin, about.n_tokens)
     if about.kind == LLAMAD_CACHE_STATE:

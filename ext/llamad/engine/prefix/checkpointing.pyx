@@ -9,6 +9,7 @@
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from llamad.base.system cimport now_us
+from llamad.engine.cache.cache_types cimport cache_held
 from llamad.engine.cache.host_cache cimport cache_drop_checkpoints, cache_drop_least
 from llamad.engine.costs.scheduler cimport (
     CHECKPOINT_CUT_MIN, CHECKPOINT_MESSAGE_MAX, CHECKPOINT_OPENING_MAX, CHECKPOINT_TAIL, CHECKPOINT_TOKENS_MIN, GRAPH_US,
@@ -110,8 +111,8 @@ cdef int _make_room(State *state, size_t n) noexcept nogil:
     while state.slots.checkpoints.n_bytes + n > n_most:
         if not cache_drop_checkpoints(&state.cache) and not _drop_oldest(state):
             return 0
-    while state.cache.n_bytes + state.cache.n_spare and (
-            state.cache.n_bytes + state.cache.n_spare + state.slots.checkpoints.n_bytes + n > state.cache.bytes_max):
+    while cache_held(&state.cache) and (
+            cache_held(&state.cache) + state.slots.checkpoints.n_bytes + n > state.cache.bytes_max):
         if not cache_drop_least(&state.cache):
             return 0
     return 1
@@ -123,7 +124,7 @@ cdef int checkpointing_trim(State *state) noexcept nogil:
     cdef Checkpoints *all = &state.slots.checkpoints
     if all.n_bytes > all.bytes_max:
         return cache_drop_checkpoints(&state.cache) or _drop_oldest(state)
-    if state.cache.n_bytes + state.cache.n_spare + all.n_bytes > state.cache.bytes_max:
+    if cache_held(&state.cache) + all.n_bytes > state.cache.bytes_max:
         return cache_drop_least(&state.cache)
     return 0
 

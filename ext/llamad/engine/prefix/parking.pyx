@@ -24,12 +24,13 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 from llamad.base.system cimport now_us
 from llamad.engine.cache.cache_entries cimport entries_get
 from llamad.engine.cache.cache_lookup cimport cache_holds
-from llamad.engine.cache.cache_saves cimport cache_save, cache_save_next, cache_unsaved
-from llamad.engine.cache.chains cimport chain_can_hold
+from llamad.engine.cache.cache_saves cimport cache_next_unsaved, cache_save, cache_save_next
+from llamad.engine.cache.chains cimport chain_can_cut, chain_can_hold
 from llamad.engine.cache.host_cache cimport (
     cache_copy, cache_is_slow, cache_lock, cache_part_bytes, cache_prepare_save, cache_restore, cache_stock,
 )
 from llamad.engine.cache.spare_pages cimport spare_is_awaited
+from llamad.engine.cache.staging cimport staging_expire, staging_timeout_ms
 from llamad.engine.costs.scheduler cimport (
     CACHE_TOKENS_MIN, KEEP_IDLE_US, KEEP_LAST_US, KEEP_LOOK_US, KEEP_PART, PARK_IDLE_US, PARK_TOKENS_MIN, SEGMENT_TOKENS,
     STATES_US_MAX,
@@ -105,7 +106,8 @@ cdef void parking_stock(State *state, const Slot *slot) noexcept nogil:
     """Have pages prepared for what will be saved of the slot, while a device computes its prompt. A CPU has no time to
     spare then."""
     cdef size_t n
-    if state.plan.has_device and _saves(state) and chain_can_hold(&state.cache, &state.slots, slot):
+    if state.plan.has_device and _saves(state) and (
+            chain_can_hold(&state.cache, &state.slots, slot) or chain_can_cut(&state.cache, &state.slots, slot)):
         n = cache_part_bytes(&state.cache, slot.n_prefill, SEGMENT_TOKENS)
         cache_stock(&state.cache, n, (slot.n_prefill - slot.n_tokens) // SEGMENT_TOKENS)
 
@@ -153,6 +155,7 @@ cdef int parking_save_next(State *state, int64_t now) noexcept nogil:
     did; not if it waits for pages."""
     cdef int64_t t_idle_us = 0
     cdef Slot *slot = _next(state, &t_idle_us)
+    staging_expire(&state.cache.staging, now)
     if slot == NULL or now - t_idle_us < _wait_us(state):
         return 0
     if _is_slow(state, slot):
@@ -174,12 +177,9 @@ cdef double _longest_us(const State *state) noexcept nogil:
 cdef double _save_us(const State *state, const Slot *slot) noexcept nogil:
     """Return how long saving the slot's state, or its next part, will take."""
     cdef const Slots *slots = &state.slots
-    cdef int32_t n = slot.n_tokens
-    if chain_can_hold(&state.cache, slots, slot):
-        n = min(<int32_t>SEGMENT_TOKENS, cache_unsaved(&state.cache, slots, slot))
-    elif state.cache.save_token_us == 0:
+    if state.cache.save_token_us == 0 and not chain_can_hold(&state.cache, slots, slot):
         return <double>slots.table.state_size(slots.ctx, slot.id, 0) / BYTES_PER_US
-    return state.cache.save_token_us * n
+    return state.cache.save_token_us * cache_next_unsaved(&state.cache, slots, slot)
 
 
 cdef int parking_may_save(State *state, int64_t step_us) noexcept nogil:
@@ -209,6 +209,7 @@ cdef void parking_save_beside(State *state) noexcept nogil:
     enough."""
     cdef int64_t t_start = now_us()
     cdef Slot *slot = _longest_idle(state, t_start)
+    staging_expire(&state.cache.staging, t_start)
     state.keep_needed_us = 0
     if slot != NULL:
         state.keep_needed_us = _save_us(state, slot)
@@ -233,11 +234,11 @@ cdef void parking_save_last(State *state) noexcept nogil:
 
 
 cdef int parking_timeout_ms(const State *state, int64_t now) noexcept nogil:
-    """Return the time until the next save, in milliseconds; -1 if there is nothing to save. The thread that allocates
-    pages wakes this one when they are there."""
+    """Return the time until the next save, or until the buffer for saving is freed, in milliseconds; -1 if there is
+    neither. The thread that allocates pages wakes this one when they are there."""
     cdef int64_t t_idle_us = 0
     if _next(state, &t_idle_us) == NULL or spare_is_awaited(&state.cache):
-        return -1
+        return staging_timeout_ms(&state.cache.staging, now)
     return <int>max(<int64_t>0, (t_idle_us + _wait_us(state) - now) // 1000 + 1)
 
 

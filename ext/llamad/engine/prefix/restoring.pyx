@@ -6,8 +6,8 @@
 # one entry after the other between two steps, for a limited time. Until it has all, it prefills nothing. An entry that
 # is damaged, or for which there is no room, is computed like any other part of the prompt, and so is all behind it.
 #
-# Cells of streams of their own, of sliding windows and recurrent states are restored at once: llama.cpp has no ranges of
-# them.
+# Cells of streams of their own, transposed values, sliding windows and recurrent states are restored at once: llama.cpp has
+# no ranges of them.
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.string cimport memcpy
 
@@ -24,7 +24,7 @@ from llamad.engine.state.flush cimport flush_pending
 
 cdef int restoring_pays(const State *state, const Slot *slot, uint64_t id) noexcept nogil:
     """Return whether the slot should get the entry in parts, because there are some, and other slots run."""
-    return (entries_get(&state.cache, id).begin > 0 and not copies_has(&state.cache.copies, id)
+    return (state.cache.has_ranges and entries_get(&state.cache, id).begin > 0 and not copies_has(&state.cache.copies, id)
             and slots_others_run(&state.slots, slot))
 
 

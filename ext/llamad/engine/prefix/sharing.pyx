@@ -4,8 +4,7 @@ from libc.stdint cimport int32_t, uint64_t
 
 from llamad.engine.cache.cache_entries cimport entries_get
 from llamad.engine.cache.cache_lookup cimport cache_common, cache_find, cache_holds
-from llamad.engine.cache.cache_saves cimport cache_save, cache_save_next, cache_unsaved
-from llamad.engine.cache.cache_types cimport CacheEntry
+from llamad.engine.cache.cache_saves cimport cache_has_all, cache_save, cache_save_next, cache_unsaved
 from llamad.engine.cache.chains cimport chain_can_hold
 from llamad.engine.cache.eviction cimport slots_cheaper, slots_least_valuable
 from llamad.engine.cache.host_cache cimport cache_prepare_save, cache_restore
@@ -215,8 +214,7 @@ cdef void _save(State *state, Slot *slot, int32_t n_keep) noexcept nogil:
 
 cdef int prefix_is_saved(const State *state, const Slot *slot) noexcept nogil:
     """Return whether the prompt cache has all that the slot holds, as far as the slot has noted."""
-    cdef const CacheEntry *entry = entries_get(&state.cache, slot.host_entry) if slot.host_entry else NULL
-    return entry != NULL and entry.n_tokens == slot.n_tokens
+    return cache_has_all(&state.cache, slot.host_entry, slot)
 
 
 cdef int _waits_for_pages(State *state, const Slot *slot) noexcept nogil:
