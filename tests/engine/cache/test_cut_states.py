@@ -295,7 +295,7 @@ def whole(engine: Cut, prompt: bytes) -> Blob:
 
 @kinds
 def test_parts_follow_a_state_that_was_inserted(kind):
-    """As one that came from disk."""
+    """A prompt that came from disk is one whole state; what follows it is saved in parts behind it."""
     prompt = text(29, 900)
     with Cut(CacheMemory(), kind) as one:
         one.keep(prompt)
