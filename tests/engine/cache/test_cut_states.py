@@ -382,7 +382,7 @@ def test_a_finished_turn_is_saved_while_its_neighbour_writes(kind):
         one.wait(neighbour)
 
 
-@pytest.mark.parametrize(("seed", "kind"), enumerate(CUT))
+@pytest.mark.parametrize(("seed", "kind"), list(enumerate(CUT)))
 def test_conversations_that_fork_and_engines_that_end(seed, kind):
     """Whatever is saved, shared, dropped and adopted, every token is computed from the tokens before it."""
     chance, front = random.Random(seed), CacheMemory()
