@@ -40,15 +40,15 @@ class Row(NamedTuple):
 
 
 def rows(front: CacheMemory) -> list[Row]:
-    found = []
+    ready = []
     for i in range(400):
         at = TABLE_AT + i * ROW_BYTES
         row = os.pread(front.fd, ROW_BYTES, at)
         state, _, kind, n_tokens, id, data_at = struct.unpack_from("<IiIiQQ", row)
         if state == READY:
             (n_bytes,), (before,) = struct.unpack_from("<Q", row, 48), struct.unpack_from("<Q", row, 112)
-            found.append(Row(at, kind, n_tokens, id, data_at, n_bytes, before))
-    return found
+            ready.append(Row(at, kind, n_tokens, id, data_at, n_bytes, before))
+    return ready
 
 
 def parts(front: CacheMemory) -> list[Row]:
