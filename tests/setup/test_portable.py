@@ -1,5 +1,6 @@
 """A build for other machines: ggml's CPU backends are modules, of which one is chosen at run time."""
 
+import platform
 import subprocess
 from pathlib import Path
 
@@ -67,6 +68,22 @@ def test_only_the_named_variants_are_built(recipe: Recipe, portable: Path) -> No
         "libggml-cpu-x64.so",
         "libggml-cpu-zen4.so",
     }
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="AVX-512 is x86-64's")
+def test_variants_with_wide_vectors_are_tuned_for_their_cpu(recipe: Recipe, portable: Path) -> None:
+    """Not tuned, loops have vectors of 512 bits, with which many of these CPUs are slower."""
+    (portable / "ggml" / "CMakeLists.txt").write_text(
+        GGML.replace("x64 haswell zen4", "haswell cascadelake")
+        + "target_compile_definitions(ggml-cpu-cascadelake PRIVATE TUNED)\n"
+    )
+    (portable / "ggml" / "ggml.cpp").write_text(
+        "#if !defined(__clang__) && defined(TUNED) != defined(__tune_cascadelake__)\n#error tuning\n#endif\n"
+    )
+
+    made = built(recipe, portable)
+
+    assert (made / "lib" / "libggml-cpu-cascadelake.so").is_file()
 
 
 def test_peers_keep_their_backends(recipe: Recipe, portable: Path) -> None:
