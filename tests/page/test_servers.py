@@ -34,32 +34,34 @@ def scripted():
 def test_the_load_is_watched_and_the_page_then_works(open_page):
     with Faked(Fake(script=b"Yes."), load=False) as server:
         server.host._on_message(Progress(420))
-        page = open_page(server.client, sampling={"n_predict": 4})
-        page.expected += ("503 (Service Unavailable)",)
-        browser = page.browser
-        browser.wait_for("document.querySelector('.banner').textContent.includes('loading: 42 %')")
-        page.send("Hello")
-        assert "Loading model" in browser.text(".error")
-        server.loop.call_soon_threadsafe(lambda: server.loop.create_task(server.host.load()))
-        browser.wait_for("document.querySelector('.banner').hidden")
-        browser.click(".error .button")
-        page.wait_idle()
-        assert page.messages()[1] == ("assistant", "Yes.")
+        with open_page(server.client, sampling={"n_predict": 4}) as page:
+            page.expected += ("503 (Service Unavailable)",)
+            browser = page.browser
+            browser.wait_for("document.querySelector('.banner').textContent.includes('loading: 42 %')")
+            page.send("Hello")
+            assert "Loading model" in browser.text(".error")
+            server.loop.call_soon_threadsafe(lambda: server.loop.create_task(server.host.load()))
+            browser.wait_for("document.querySelector('.banner').hidden")
+            browser.click(".error .button")
+            page.wait_idle()
+            assert page.messages()[1] == ("assistant", "Yes.")
 
 
 def test_a_model_that_failed_is_said_to_have_failed(open_page):
     with Faked(Fake(), load=False) as server:
         server.host.state, server.host.error = State.FAILED, "the file is broken"
-        page = open_page(server.client)
-        page.expected += ("500 (Internal Server Error)", "503 (Service Unavailable)")
-        page.browser.wait_for(
-            "document.querySelector('.banner.bad').textContent.includes('the file is broken')"
-        )
+        with open_page(server.client) as page:
+            page.expected += ("500 (Internal Server Error)", "503 (Service Unavailable)")
+            page.browser.wait_for(
+                "document.querySelector('.banner.bad').textContent.includes('the file is broken')"
+            )
 
 
 def test_a_key_is_asked_for_and_used(open_page):
-    with Faked(Fake(script=b"Yes."), "--api-key", "secret") as server:
-        page = open_page(server.client, sampling={"n_predict": 4})
+    with (
+        Faked(Fake(script=b"Yes."), "--api-key", "secret") as server,
+        open_page(server.client, sampling={"n_predict": 4}) as page,
+    ):
         page.expected += ("401 (Unauthorized)", "501 (Not Implemented)")
         browser = page.browser
         page.send("Hello", wait=False)
@@ -127,8 +129,10 @@ def test_hostile_text_stays_text(open_page, scripted):
 
 
 def test_below_a_prefix(open_page):
-    with Faked(Fake(script=b"Yes."), "--api-prefix", "/llm") as server:
-        page = open_page(server.client, prefix="llm/", sampling={"n_predict": 4})
+    with (
+        Faked(Fake(script=b"Yes."), "--api-prefix", "/llm") as server,
+        open_page(server.client, prefix="llm/", sampling={"n_predict": 4}) as page,
+    ):
         page.send("Hello")
         assert page.messages()[1] == ("assistant", "Yes.")
 
@@ -226,8 +230,10 @@ def test_sound(open_page, tiny, tmp_path):
     projector = write_projector(tmp_path / "ears.gguf", "gemma4ua", N_EMBD)
     file = tmp_path / "a.wav"
     file.write_bytes(sound())
-    with Live("-np", "1", "-c", "1024", "--mmproj", projector, model=tiny) as server:
-        page = open_page(server.client, sampling={"n_predict": 4})
+    with (
+        Live("-np", "1", "-c", "1024", "--mmproj", projector, model=tiny) as server,
+        open_page(server.client, sampling={"n_predict": 4}) as page,
+    ):
         page.browser.type(".composer input[type=file]", str(file))
         page.browser.find(".attachment audio")
         page.send("What is said?")
@@ -267,22 +273,22 @@ def test_live_shows_what_was_computed_again(open_page, tiny):
     rules = " ".join(f"Rule {i}: be brief." for i in range(40))
     with Live("-np", "1", "-c", "2048", "--metrics", "--slots", model=tiny) as server:
         ask(rules)
-        page = open_page(server.client, path="live")
-        browser = page.browser
-        browser.find(".slots tbody tr")
-        assert browser.find_all(".misses") == []
-        assert browser.texts(".tile:not([hidden]) h3")[-1] == "Computed again"
-        ask(rules.replace("Rule 3:", "<b>Law</b> 3:"))
-        row = browser.wait(lambda: browser.texts(".misses tbody :is(th, td)"), "no row")
-        assert row[0] == "0"
-        assert int(row[1].replace(",", "")) >= 64
-        assert row[2].startswith("system, token ")
-        assert row[3] == "the prompt changed"
-        assert row[4].lstrip().startswith("Rule 3:")
-        assert row[5].lstrip().startswith("<b>Law</b> 3:")
-        ask(rules, cache_prompt=False)
-        browser.wait_for(
-            "document.querySelector('.misses td:nth-child(4)').textContent.includes('did not use')"
-        )
-        ask(rules)
-        browser.wait_for("!document.querySelector('.misses')")
+        with open_page(server.client, path="live") as page:
+            browser = page.browser
+            browser.find(".slots tbody tr")
+            assert browser.find_all(".misses") == []
+            assert browser.texts(".tile:not([hidden]) h3")[-1] == "Computed again"
+            ask(rules.replace("Rule 3:", "<b>Law</b> 3:"))
+            row = browser.wait(lambda: browser.texts(".misses tbody :is(th, td)"), "no row")
+            assert row[0] == "0"
+            assert int(row[1].replace(",", "")) >= 64
+            assert row[2].startswith("system, token ")
+            assert row[3] == "the prompt changed"
+            assert row[4].lstrip().startswith("Rule 3:")
+            assert row[5].lstrip().startswith("<b>Law</b> 3:")
+            ask(rules, cache_prompt=False)
+            browser.wait_for(
+                "document.querySelector('.misses td:nth-child(4)').textContent.includes('did not use')"
+            )
+            ask(rules)
+            browser.wait_for("!document.querySelector('.misses')")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Self
 
 from support.browser.webdriver import Browser
 from support.http_client import Client
@@ -20,7 +20,8 @@ IDLE = "!document.querySelector('.send.busy') && !document.querySelector('.messa
 
 
 class ChatPage:
-    """A fresh page: `kept` are values that the browser has kept from an earlier visit."""
+    """A fresh page: `kept` are values that the browser has kept from an earlier visit. Within `with` it is left before
+    its server ends; else what it asks a server that is gone stands in the browser's log."""
 
     def __init__(
         self, browser: Browser, client: Client, *, path: str = "", prefix: str = "", **kept: Any
@@ -37,7 +38,14 @@ class ChatPage:
                 "localStorage.setItem(arguments[0], arguments[1])", f"llamad.{name}", json.dumps(value)
             )
         browser.log()
+        self.left = False
         self.go(path)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.end()
 
     def go(self, path: str) -> None:
         """Open a view, as from a bookmark."""
@@ -72,6 +80,10 @@ class ChatPage:
         return self.browser.texts(".branches span")
 
     def end(self) -> None:
+        """Leave the page; what it wrote to its console fails the test, but for what was expected."""
+        if self.left:
+            return
+        self.left = True
         said = [line for line in self.browser.log() if not any(part in line for part in self.expected)]
         self.browser.open("about:blank")
         assert said == [], said
