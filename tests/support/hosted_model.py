@@ -7,6 +7,7 @@ import struct
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from llamad.client.adapters import NO_ADAPTERS, AdapterSet
 from llamad.client.engine_client import EngineClient
 from llamad.client.events import Done, TokenProbs
 from llamad.client.slot_states import States
@@ -90,7 +91,12 @@ class Hosted:
         return self.loop.run_until_complete(asyncio.wait_for(work, WAIT_SECONDS))
 
     async def write(
-        self, slot: int, tokens: list[int], n_predict: int, n_probs: int = 0
+        self,
+        slot: int,
+        tokens: list[int],
+        n_predict: int,
+        n_probs: int = 0,
+        adapters: AdapterSet = NO_ADAPTERS,
     ) -> tuple[Sink, Done]:
         """Greedy tokens behind these, in this slot."""
         sink = Sink()
@@ -103,18 +109,21 @@ class Hosted:
                 GREEDY,
                 Options(id_slot=slot, n_predict=n_predict, n_probs=n_probs),
                 stream=True,
+                adapters=adapters,
             ),
             sink,
         )
         return sink, await sink.done
 
-    def read(self, slot: int, tokens: list[int]) -> None:
+    def read(self, slot: int, tokens: list[int], adapters: AdapterSet = NO_ADAPTERS) -> None:
         """The slot holds exactly these."""
-        self.run(self.write(slot, tokens, 0))
+        self.run(self.write(slot, tokens, 0, adapters=adapters))
 
-    def next(self, slot: int, tokens: list[int], n_cached: int) -> list[TokenProbs]:
+    def next(
+        self, slot: int, tokens: list[int], n_cached: int, adapters: AdapterSet = NO_ADAPTERS
+    ) -> list[TokenProbs]:
         """The likeliest tokens behind these with their logprobs, of which the slot must hold the first n_cached."""
-        sink, done = self.run(self.write(slot, tokens, 1, n_probs=40))
+        sink, done = self.run(self.write(slot, tokens, 1, n_probs=40, adapters=adapters))
         assert done.n_cached == n_cached
         return sink.probs
 

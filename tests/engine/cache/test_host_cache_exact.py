@@ -6,7 +6,10 @@ import asyncio
 import numpy as np
 import pytest
 from support.hosted_model import Hosted
+from support.models.tiny_adapters import shapes, write_lora
 from support.models.tiny_kv_models import KINDS, WINDOW, write_models
+
+from llamad.client.adapters import AdapterSet
 
 FIRST = [1, *(3 + i * i % 97 for i in range(99))]
 OTHER = [1, *(3 + i * 7 % 89 for i in range(99))]
@@ -47,6 +50,7 @@ def test_a_part_comes_back_where_a_memory_can_be_cut(tiny, kind):
         assert h.engine.stats()["cache_hits"] == can_cut
 
 
+ADAPTED = AdapterSet(1, ((0, 1.0),))
 LONG = [1, *(3 + (i * i + i // 97) % 97 for i in range(1299))]
 
 
@@ -78,6 +82,28 @@ def test_a_long_prompt_comes_back_from_its_parts(tiny, kind, sharing, flags):
         assert h.engine.stats()["cache_restored"] == len(LONG)
         h.read(0, OTHER)
         assert h.next(0, [*LONG, 70], len(LONG)) == expected
+
+
+@pytest.mark.parametrize("sharing", [(), ("--kv-unified",)], ids=["streams", "unified"])
+@pytest.mark.parametrize("kind", ["llama", "qwen2vl", "gemma3", "jamba"])
+def test_a_long_prompt_of_an_adapter_comes_back_for_that_adapter(tiny, tmp_path, kind, sharing):
+    """And the same tokens without it are those of another prompt."""
+    names = [name for name in shapes(tiny[kind]) if name.endswith(("attn_q.weight", "ffn_down.weight"))]
+    lora = write_lora(tmp_path / "lora.gguf", tiny[kind], 1, names=names, arch=kind)
+    flags = ("-c", "4096", "--lora", lora, *sharing)
+    with Hosted(tiny[kind], "--cache-ram", "0", *flags) as h:
+        h.read(0, LONG, ADAPTED)
+        adapted = h.next(0, [*LONG, 70], len(LONG), ADAPTED)
+        h.read(0, LONG)
+        plain = h.next(0, [*LONG, 70], len(LONG))
+    assert adapted != plain
+    with Hosted(tiny[kind], *flags) as h:
+        h.read(0, LONG, ADAPTED)
+        h.read(0, LONG)
+        for _ in range(2):
+            assert h.next(0, [*LONG, 70], len(LONG), ADAPTED) == adapted
+            assert h.next(0, [*LONG, 70], len(LONG)) == plain
+        assert h.engine.stats()["cache_restored"] == 4 * len(LONG)
 
 
 def test_a_long_prompt_comes_back_beside_another_task(tiny):
