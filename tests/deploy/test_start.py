@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from support.booted import empty_root
 from support.booted.empty_root import Shell
+from support.hub.server import HubServer
 from support.imports import ROOT
 from support.live_daemon import model_path
 
@@ -26,6 +27,7 @@ pytestmark = [
 ]
 
 PAGE = (ROOT / "docs" / "start.md").read_text()
+REPO = "tiny/model-GGUF"
 SERVERS = ("make run", "llamad")  # commands that go on until they are ended
 
 
@@ -84,6 +86,25 @@ def answer(printed: dict[str, str]) -> str:
     return str(reply["choices"][0]["message"]["content"])
 
 
+def downloaded(shell: Shell, capsys: pytest.CaptureFixture[str]) -> str:
+    """Return the answer of a model that llamad downloads by its name, from a hub of the test's own."""
+    hub = HubServer()
+    hub.repos[REPO] = {"model.gguf": Path(model_path()).read_bytes()}
+    begin = time.monotonic()
+    try:
+        shell.serve(f"HF_ENDPOINT={hub.url} llamad -hf {REPO}")
+        answered = shell.run(
+            "curl -s http://127.0.0.1:8080/v1/chat/completions -d "
+            """'{"max_tokens": 4, "messages": [{"role": "user", "content": "Hi"}]}'"""
+        )
+        shell.stop()
+    finally:
+        hub.close()
+    with capsys.disabled():
+        print(f"\n{time.monotonic() - begin:8.1f} s  llamad -hf {REPO}", end="", flush=True)
+    return answered
+
+
 def test_with_a_wheel(tmp_path: Path, wheel: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folders = {"/root/wheel": wheel, "/path/to/model.gguf": Path(model_path())}
     with Shell(tmp_path, folders) as shell:
@@ -94,6 +115,7 @@ def test_with_a_wheel(tmp_path: Path, wheel: Path, capsys: pytest.CaptureFixture
         assert "llamad pull" in printed["llamad"]  # a hint what to do without a model
         missing = shell.run("command -v c++ cc make || echo none")
         assert missing.strip() == "none"
+        assert "chat.completion" in downloaded(shell, capsys)
 
 
 def test_from_a_clone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
