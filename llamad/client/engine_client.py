@@ -59,6 +59,7 @@ GAUGES = frozenset(
         "state_us_max",
         "cache_entries",
         "cache_bytes",
+        "cache_buffer",
         "cache_us_max",
         "device_bytes",
         "checkpoints",

@@ -17,7 +17,8 @@ cdef void publish_turn(State *state, int64_t now) noexcept nogil:
 
 
 cdef void publish_rest(State *state, int64_t now) noexcept nogil:
-    """Publish that the engine waits for a command."""
+    """Publish that the engine waits for a command, and the one count that changes while it does."""
+    state.channel.board.stats.cache_buffer = state.cache.staging.capacity
     store_time(&state.channel.board.t_turn_us, now)
     store_int(&state.channel.board.is_resting, 1)
 
@@ -39,6 +40,7 @@ cdef void publish_counts(State *state) noexcept nogil:
     state.stats.n_moved = state.slots.n_moved
     state.stats.cache_entries = state.cache.n_entries
     state.stats.cache_bytes = state.cache.n_bytes
+    state.stats.cache_buffer = state.cache.staging.capacity
     state.stats.cache_saves = state.cache.n_saves
     state.stats.cache_hits = state.cache.n_hits
     state.stats.cache_restored = state.cache.n_restored

@@ -44,6 +44,7 @@ ctypedef struct Stats:
     uint64_t n_moved
     uint64_t cache_entries
     uint64_t cache_bytes
+    uint64_t cache_buffer      # of whole states, which parts are cut out of
     uint64_t cache_saves
     uint64_t cache_hits
     uint64_t cache_restored

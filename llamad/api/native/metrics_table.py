@@ -294,6 +294,7 @@ PROMPT_CACHE = ModelSection(
     counter("llamad:prompt_cache_seconds_total", "Engine time: saving and restoring prompts.", "cache_us"),
     gauge("llamad:prompt_cache_entries", "Prompts in host memory.", "cache_entries"),
     gauge("llamad:prompt_cache_bytes", "Size of the prompts in host memory.", "cache_bytes"),
+    gauge("llamad:prompt_cache_buffer_bytes", "Size of the buffer for whole states.", "cache_buffer"),
     gauge("llamad:prompt_cache_seconds_max", "Longest save or restore of a prompt.", "cache_us_max"),
     counter("llamad:prompt_cache_device_hits_total", "Prompts restored from a device.", "device_hits"),
     gauge("llamad:prompt_cache_device_bytes", "Size of the copies of prompts on devices.", "device_bytes"),

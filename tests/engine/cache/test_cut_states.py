@@ -165,6 +165,16 @@ def test_a_conversation_goes_back_to_an_earlier_end(kind):
     check(front, kind)
 
 
+@few_kinds
+def test_the_buffer_is_freed_when_nothing_was_saved_for_a_while(kind):
+    with Cut(CacheMemory(), kind) as one:
+        one.keep(text(15, 700))
+        assert one.stats()["cache_buffer"] > one.layout.piece_bytes(700)
+        until(lambda: one.stats()["cache_buffer"] == 0, 60)  # after 10 s
+        one.keep(answered(text(15, 700)) + text(16, 700))  # and it is made again
+        assert one.stats()["cache_buffer"] > one.layout.piece_bytes(1400)
+
+
 @few_with_ends
 def test_the_ends_that_were_used_last_stay(kind):
     front, turn, lengths = CacheMemory(), text(13, 400), []
