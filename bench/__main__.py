@@ -44,6 +44,7 @@ COMMANDS = {
         "how HAProxy, nginx and smg work in front of several llamads, and their cost",
     ),
     "idle-prefixes": ("bench.idle_prefixes", "a stream beside idle conversations, and one that returns"),
+    "installed": ("bench.installed", "CPU time of another installation of llamad, such as a wheel's"),
     "media": ("bench.media", "first tokens of chats with images, and gaps of streams while images arrive"),
     "speculation": ("bench.speculation", "tokens/s with drafts and without, text by text"),
     "state": ("bench.state", "saving and restoring slots"),

@@ -210,3 +210,16 @@ def test_what_was_started_ends_with_the_measurement(fake_program: str, model: st
     while any(is_running(pid) for pid in started):
         assert time.monotonic() < t_end
         time.sleep(0.02)
+
+
+def test_another_installation(
+    fake_program: str, fakes: list[str], model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = f"{sys.executable} {fake_program}"
+    assert program.main(["installed", "--model", model, "--other", other, "--rounds", "3"]) == 0
+    told = capsys.readouterr().out
+    assert [line.split("|")[1:3] for line in told.splitlines()[2:]] == [
+        [f" {what} ", f" {percent} "]
+        for what in ("12 tokens decoded", "prompt of 48")
+        for percent in (10, 50)
+    ]
