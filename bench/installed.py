@@ -15,7 +15,7 @@ from pathlib import Path
 
 from bench import programs
 from bench.client import Client
-from bench.programs import Options, Program, family, free_port, llamad_command
+from bench.programs import Options, Program, family, free_port
 
 N_PREDICT = 12
 PROMPT_TOKENS = 48
@@ -71,7 +71,7 @@ def main(flags: argparse.Namespace) -> int:
     options = Options(flags.model, 1, 2048, flags.threads, 1, OPTIONS)
     draw = random.Random(1)
     with tempfile.TemporaryDirectory(prefix="llamad-installed-") as logs:
-        this = Installed("this", llamad_command(), options, Path(logs))
+        this = Installed("this", programs.llamad_command(), options, Path(logs))
         both = [this, Installed("other", flags.other, options, Path(logs))]
         try:
             for one in both:

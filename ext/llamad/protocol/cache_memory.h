@@ -130,7 +130,8 @@ uint64_t llamad_cache_resident(const llamad_cache *cache);
 /* The engine's, on the thread that owns the cache. */
 
 /* Takes over what another engine has left: maps the READY rows, which are UNCHECKED then, and frees all others, those
- * that lack an entry before them, and parts that no end needs. Returns how many there are. With another fingerprint, nothing is taken over. */
+ * that lack an entry before them, and parts that no end needs. Returns how many there are. With another fingerprint,
+ * nothing is taken over. */
 int32_t llamad_cache_adopt(llamad_cache *cache, const uint8_t *fingerprint);
 /* Returns a row of its own with pages for n bytes, or -1. If `old` is not -1, that row is dropped, and its pages are
  * used if that is possible: new ones are slower to write to. */
