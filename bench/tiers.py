@@ -149,7 +149,11 @@ class Conversation:
 
     @property
     def n_bytes(self) -> int:
-        return sum(path.stat().st_size for path in self._files())
+        total = 0
+        for path in self._files():
+            with contextlib.suppress(FileNotFoundError):  # the daemon has just given it its name
+                total += path.stat().st_size
+        return total
 
     def _wait_written(self) -> None:
         n_bytes, t_changed = -1, clock()

@@ -80,6 +80,7 @@ class States:
         self.layout = layout
         self.arena = arena
         self.refusal = refusal
+        self.takes_parts = False  # the engine's prompt cache takes states in parts
         self.n_ctx = n_ctx  # of one slot
         self._engine = engine
         self._adapters = adapters or Adapters((), apply=True)

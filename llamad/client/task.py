@@ -116,6 +116,7 @@ class Action(msgspec.Struct, frozen=True):
     retention_s: int = 0  # likewise
     n_tokens: int = 0  # tokens of a state to restore or insert
     n_bytes: int = 0  # bytes of a state to restore or insert, at most the blob's size
+    n_begin: int = 0  # tokens whose cells a state to insert lacks; they were inserted before
     n_keep: int = 0
     n_discard: int = 0
     adapters: Span = (0, 0, 0)  # the adapter sets that computed a state to restore or insert

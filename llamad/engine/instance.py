@@ -138,7 +138,7 @@ class Instance:
     def _prepare(self) -> messages.Ready:
         self._warm_up_vectors()
         states: list[bytes] = []
-        spec_types = ""
+        spec_types, takes_parts = "", False
         if self.loaded.can_generate:
             self.core = core = self._core()
             spec_types = self._draft(core)
@@ -150,11 +150,14 @@ class Instance:
             if self._settings.wants_states or self.loaded.has_device or cache_ram_bytes(self._settings):
                 states = core.probe(token)
             self._adopt(core, states)
+            takes_parts = core.takes_parts
             if self.loaded.can_copy(self._settings, states):
                 core.allow_copies(states[0], max(self._settings.fit_target) * MIB)
         elif self._settings.model_draft is not None:
             log.warning("nothing is drafted: this model does not generate text")
-        return messages.Ready(states, self.loaded.n_swa, spec_types, self._measured(), self.loaded.has_device)
+        return messages.Ready(
+            states, self.loaded.n_swa, spec_types, self._measured(), self.loaded.has_device, takes_parts
+        )
 
     def _adopt(self, core: Core, states: list[bytes]) -> None:
         """Take over the prompts that the model's last engine has left, if they fit this one."""

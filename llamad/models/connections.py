@@ -175,6 +175,7 @@ class Connections:
             )
         else:
             self.states.layout, self.states.refusal = layout, refusal
+        self.states.takes_parts = ready.takes_parts
 
     def disconnect(self, *, is_stopped: bool) -> None:
         """The engine has ended: fail the requests that it had in flight, unless they go on in the next one. With

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from typing import Protocol
 
 import msgspec
@@ -17,7 +18,7 @@ from llamad.client.slot_states import States
 from llamad.client.task import Action
 from llamad.flags.settings import ModelSettings
 from llamad.models.cache_disk.disk_cache import DiskCache, Wanted
-from llamad.models.cache_disk.reader import Target
+from llamad.models.cache_disk.reader import Fetched, Target
 from llamad.models.cache_disk.source import Source
 from llamad.models.disk_turns import DiskTurns
 from llamad.protocol.blobs import Arena
@@ -29,6 +30,8 @@ log = logging.getLogger("llamad.cache")
 
 # The speed of the engine is measured over at least so many prompt tokens.
 MEASURED_TOKENS_MIN = 512
+# So many parts of a prompt are inserted at once. The engine has room for 16 that it copies, and others need some, too.
+AT_ONCE = 4
 
 
 class Hint(msgspec.Struct, frozen=True):
@@ -129,23 +132,54 @@ class DiskPrompts:
         if engine is None or states is None or states.layout is None or model.model is None:
             return False
         target = Target(states.layout, model.model.info.n_vocab, model.model.n_ctx_slot, model.arena)
-        fetched = await self._cache.fetch(wanted, target)
-        if fetched is None:
-            return False
-        action = Action(
-            ACTION_INSERT,
-            0,
-            fetched.blob,
-            owner=owner,
-            session=hint.session,
-            retention_s=hint.retention_s,
-            n_tokens=fetched.n_tokens,
-            n_bytes=fetched.blob.size,
-            adapters=(adapters.number, 0, 0),
-        )
+
+        def action(fetched: Fetched) -> Action:
+            return Action(
+                ACTION_INSERT,
+                0,
+                fetched.blob,
+                owner=owner,
+                session=hint.session,
+                retention_s=hint.retention_s,
+                n_tokens=fetched.n_tokens,
+                n_bytes=fetched.blob.size,
+                n_begin=fetched.n_begin,
+                adapters=(adapters.number, 0, 0),
+            )
+
+        inserts = Inserts(engine, model.prefix)
+        if states.takes_parts and wanted.found.end is None:
+            are_read = await self._cache.fetch_parts(wanted, target, lambda one: inserts.add(action(one)))
+        else:
+            fetched = await self._cache.fetch(wanted, target)
+            are_read = fetched is not None and await inserts.add(action(fetched))
+        return await inserts.finish() and are_read
+
+
+class Inserts:
+    """The actions that insert a prompt, of which the engine has a few at a time, in order: it copies a state while the
+    next one is being read."""
+
+    def __init__(self, engine: EngineClient, prefix: str) -> None:
+        self._engine = engine
+        self._prefix = prefix
+        self._running: deque[asyncio.Task[bool]] = deque()
+
+    async def add(self, action: Action) -> bool:
+        """Send the action, and return whether another one may follow."""
+        is_good = len(self._running) < AT_ONCE or await self._running.popleft()
+        if is_good:
+            self._running.append(asyncio.create_task(self._act(action)))
+        return is_good
+
+    async def finish(self) -> bool:
+        """Return whether the engine has taken everything that was added."""
+        return all([await one for one in self._running])
+
+    async def _act(self, action: Action) -> bool:
         try:
-            acted = await engine.act(action)
+            acted = await self._engine.act(action)
         except MemoryError:
-            log.warning("%sno memory to read a prompt of %d bytes from disk", model.prefix, fetched.blob.size)
+            log.warning("%sno memory to read a prompt of %d bytes from disk", self._prefix, action.n_bytes)
             return False
         return acted.result == RESULT_DONE

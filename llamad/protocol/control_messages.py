@@ -171,13 +171,15 @@ class Ready(Message, frozen=True):
     """The engine serves, and the channel has its memory. `states` are a state of one token and one of two tokens (for
     ses1.Layout), or empty if the model has no states; `n_window` is its sliding window; `spec_types` says how it
     drafts, "" if it does not; `measured` are the bytes that it holds by device, counted as in Planned.need;
-    `has_device` says whether a GPU of this machine holds nearly all of it."""
+    `has_device` says whether a GPU of this machine holds nearly all of it; `takes_parts` says whether its prompt cache
+    takes states in parts."""
 
     states: list[bytes]
     n_window: int
     spec_types: str = ""
     measured: dict[str, int] = {}
     has_device: bool = False
+    takes_parts: bool = False
 
 
 class LoadFailed(Message, frozen=True):

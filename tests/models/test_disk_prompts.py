@@ -49,7 +49,7 @@ class Model:
             owners={"key-one": 7},
             model=SimpleNamespace(info=SimpleNamespace(n_vocab=N_VOCAB), n_ctx_slot=4096),
             engine=self.engine,
-            states=SimpleNamespace(layout=learn(PLAIN)),
+            states=SimpleNamespace(layout=learn(PLAIN), takes_parts=False),
             prefix="",
         )
         for owner in (0, 1):
@@ -86,6 +86,24 @@ def test_the_engine_gets_the_state_for_the_owner_of_the_request(model):
     assert asyncio.run(model.insert(0))
 
 
+def test_an_engine_that_takes_parts_gets_them_in_order(model):
+    model.host.states.takes_parts = True
+    assert asyncio.run(model.insert(7))
+    actions = model.engine.actions
+    assert [(one.n_begin, one.n_tokens) for one in actions] == [(0, 256), (256, 512), (512, 768), (768, 1000)]
+    assert {(one.kind, one.owner, one.session) for one in actions} == {(ACTION_INSERT, 7, 55)}
+    assert all(one.n_bytes == len(one.blob) for one in actions)
+    assert model.find(7) is None
+
+
+def test_parts_that_an_engine_does_not_take_end_it(model):
+    model.host.states.takes_parts = True
+    model.engine.result = RESULT_NO_ROOM
+    assert not asyncio.run(model.insert())
+    assert 1 <= len(model.engine.actions) <= 4
+    assert model.cache.counts.n_reads <= 1
+
+
 def test_nothing_is_looked_for_if_it_could_not_be_used(model):
     assert model.find(8) is None  # a number of no key
     assert model.find(0, AdapterSet(number=5, base=4, n_base=10)) is None
@@ -117,18 +135,25 @@ def test_a_request_that_comes_when_it_was_read_does_not_read_it_again(model):
     async def run():
         act = model.engine.act
 
+        async def ask():
+            wanted = model.find(0)
+            return wanted is None or await model.prompts.insert(wanted, 0, Hint(), NO_ADAPTERS)
+
         async def acted(action):
             done = await act(action)
-            asyncio.get_running_loop().call_soon(lambda: later.append(model.find(0)))
+            asyncio.get_running_loop().call_soon(lambda: later.append(asyncio.create_task(ask())))
             return done
 
         later = []
         model.engine.act = acted
         assert await model.insert(0)
-        await asyncio.sleep(0)
-        return later
+        while not later:
+            await asyncio.sleep(0)
+        return await asyncio.gather(*later, ask())
 
-    assert asyncio.run(run()) == [None]
+    assert asyncio.run(run()) == [True, True]
+    assert len(model.engine.actions) == 1
+    assert model.cache.counts.n_reads == 1
 
 
 @pytest.mark.parametrize("result", [RESULT_NO_ROOM, RESULT_ENGINE])

@@ -147,6 +147,7 @@ cdef class Port:
         command.retention_s = action.retention_s
         command.nowait = action.nowait
         command.n_tokens = action.n_tokens
+        command.n_begin = action.n_begin
         command.n_keep = action.n_keep
         command.n_discard = action.n_discard
         command.adapters = adapters

@@ -105,6 +105,7 @@ cdef class Core:
             raise MemoryError()
         state.cache.drops_idle = not cache_idle
         state.cache.spare_seq = spare_seq
+        state.cache.locks_inserted = has_device
         if drafts_init(&state.drafts, n_slots, has_device) < 0:
             raise MemoryError()
         self._start_threads(n_slots, n_sampler_threads, grammar_work)
@@ -142,6 +143,11 @@ cdef class Core:
     @property
     def n_sampler_threads(self) -> int:
         return sampler_pool_count(self.state.sampler_pool)
+
+    @property
+    def takes_parts(self) -> bool:
+        """Whether states can be inserted in parts. Known after adopt()."""
+        return self.state.cache.has_ranges != 0
 
     @property
     def link(self) -> Link:
@@ -213,7 +219,8 @@ cdef class Core:
         state.cache.trust.layout = NULL if layout is None else layout.layout
         state.cache.has_ranges = (
             layout is not None and layout_has_ranges(layout.layout) and state.cache.spare_seq >= 0
-            and state.slots.n_cells > 0 and state.slots.can_share and state.slots.n_swa == 0 and state.slots.group_n == 1)
+            and (state.slots.n_cells > 0 or state.slots.n == 1) and state.slots.can_share and state.slots.n_swa == 0
+            and state.slots.group_n == 1)
         # A memory that keeps all cells has no end, and any other has one; else it is of a kind that is not known here.
         state.cache.has_cuts = (
             layout is not None and not state.cache.has_ranges and layout_has_cells(layout.layout)

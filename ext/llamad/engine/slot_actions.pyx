@@ -206,7 +206,7 @@ cdef int32_t actions_run(State *state) noexcept nogil:
     cdef Action **link = &state.actions
     cdef Action *action
     cdef Slot *slot
-    cdef int32_t i, n_long = 0, n_put_off = 0
+    cdef int32_t i, n_long = 0, n_put_off = 0, n_waiting = 0
     cdef int is_sparing = link[0] != NULL and _is_busy(state)
     for i in range(state.slots.n):
         state.slots.items[i].is_awaited = 0
@@ -218,8 +218,10 @@ cdef int32_t actions_run(State *state) noexcept nogil:
             slot.is_awaited = 1
             n_put_off += 1
             link = &action.next
-        elif action.command.kind == ACTION_INSERT and not cache_prepare_insert(&state.cache, &action.command):
-            link = &action.next  # another thread copies it, and wakes this one
+        elif action.command.kind == ACTION_INSERT and (
+                not cache_prepare_insert(&state.cache, &action.command) or (n_waiting > 0 and action.command.n_begin > 0)):
+            n_waiting += 1  # another thread copies it, and wakes this one; what needs it stays behind it
+            link = &action.next
         elif slot.state == SLOT_IDLE or not _needs_idle(action):
             n_long += _is_long(action)
             link[0] = action.next

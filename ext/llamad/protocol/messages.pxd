@@ -188,6 +188,7 @@ ctypedef struct ActionCommand:
     int32_t nowait
     AdapterSpan adapters       # likewise
     int32_t n_tokens           # likewise
+    int32_t n_begin            # of an inserted state: it lacks the cells of so many first tokens, which another entry has
     int32_t n_keep
     int32_t n_discard
 

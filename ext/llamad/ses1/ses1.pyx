@@ -201,6 +201,22 @@ def check(layout: Layout, blob: Blob, n_vocab: int, n_ctx: int, size: int | None
     return n_tokens, target
 
 
+def check_segment(layout: Layout, blob: Blob, n_vocab: int, n_ctx: int, begin: int, n_tokens: int) -> None:
+    """Check that llama.cpp can read the state, which must have so many tokens, but cells only from position `begin` on.
+    Raises StateError."""
+    cdef Layout known = layout
+    cdef Blob source = blob
+    cdef uint32_t vocab = n_vocab, ctx = n_ctx, first = begin, n = n_tokens
+    cdef int32_t code
+    cdef llamad_state_error error
+    with nogil:
+        code = llamad_segment_check(known.layout, source.blob.data, source.blob.size, vocab, ctx, first, n, &error)
+    if code == LLAMAD_STATE_E_MEMORY:
+        raise MemoryError(_reason(&error))
+    if code != 0:
+        raise StateError(_reason(&error) or "it was saved with another number of streams")
+
+
 def n_tokens(blob: Blob) -> int:
     """Return the number of tokens in a state that was checked or made here."""
     cdef uint32_t n = 0

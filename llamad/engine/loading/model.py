@@ -187,7 +187,8 @@ def spare_sequence(settings: ModelSettings, handle: Any) -> int:
     if is_whole or lib.llama_model_n_swa(handle) > 0 or settings.grp_attn_n > 1:
         return -1
     n = settings.n_parallel
-    return n if settings.kv_unified and n < lib.llama_max_parallel_sequences() else -1
+    is_one_cache = settings.kv_unified or n == 1  # of one slot, it makes no difference
+    return n if is_one_cache and n < lib.llama_max_parallel_sequences() else -1
 
 
 def _no_generation(settings: ModelSettings) -> LoadError:
@@ -305,7 +306,9 @@ def _open_context(settings: ModelSettings, handle: Any, n_threads: int, is_surve
         n_unloaded = lib.llama_model_size(handle) if is_survey else 0
         params.n_ubatch = memory.device_ubatch(settings, handle, n_unloaded)
     params.n_outputs_max = memory.n_outputs(settings)
-    params.n_seq_max += spare_sequence(settings, handle) >= 0
+    if spare_sequence(settings, handle) >= 0:
+        params.n_seq_max += 1
+        params.kv_unified = True
     params.n_rs_seq = memory.n_rollback(settings, params.n_ubatch)
     context = lib.llamad_context_open(handle, params)
     if context == ffi.NULL and params.n_ubatch > memory.ubatch(settings):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
@@ -82,6 +83,12 @@ class DiskCache:
     async def fetch(self, wanted: Wanted, target: Target) -> Fetched | None:
         """Return the state of what was found, or None if it cannot be read in time."""
         return await self.reader.fetch(wanted.found, wanted.prompt, target, wanted.seconds)
+
+    async def fetch_parts(
+        self, wanted: Wanted, target: Target, take: Callable[[Fetched], Awaitable[bool]]
+    ) -> bool:
+        """Give what was found to `take` block by block. Return whether all of it was read in time and taken."""
+        return await self.reader.fetch_parts(wanted.found, wanted.prompt, target, wanted.seconds, take)
 
     async def finish(self, seconds: float) -> None:
         """Stop reading, and write what is not on disk yet, for at most this time. The threads end with the process."""

@@ -14,8 +14,10 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor, wait
+from itertools import islice
 
 import msgspec
 
@@ -24,7 +26,7 @@ from llamad.models.cache_disk.folder import Folder
 from llamad.models.cache_disk.index import Found, Index, Stored
 from llamad.models.cache_disk.prefixes import TOKEN_BYTES
 from llamad.models.cache_disk.row_file import EntryBroken, RowFile
-from llamad.models.cache_disk.state_rows import Joining
+from llamad.models.cache_disk.state_rows import Joining, begun
 from llamad.models.cache_disk.writer import Counts, Writer
 from llamad.protocol.blobs import Arena, Blob
 from llamad.ses1 import ses1
@@ -34,6 +36,7 @@ log = logging.getLogger("llamad.cache")
 
 N_THREADS = 2  # prompts at once
 N_HELPERS = min(3, (os.cpu_count() or 1) - 1)  # more threads for the files of a prompt
+N_AHEAD = N_HELPERS + 1  # blocks that are read while one is taken
 # Bytes per second, until something was read.
 SPEED_DEFAULT = 500e6
 SPEED_LEARN_RATE = 0.3
@@ -51,10 +54,11 @@ class Target(msgspec.Struct, frozen=True):
 
 
 class Fetched(msgspec.Struct, frozen=True):
-    """A checked state in SES1: its tokens and the memory."""
+    """A checked state in SES1: its tokens and the memory, or the part of that which begins with token `n_begin`."""
 
     blob: Blob
     n_tokens: int
+    n_begin: int = 0
 
 
 class Reader:
@@ -101,6 +105,75 @@ class Reader:
             self._counts.n_reads += 1
             self._counts.n_tokens_read += fetched.n_tokens
         return fetched
+
+    async def fetch_parts(
+        self,
+        found: Found,
+        prompt: bytes,
+        target: Target,
+        seconds: float,
+        take: Callable[[Fetched], Awaitable[bool]],
+    ) -> bool:
+        """Give the state to `take` block by block, in order, while the next ones are being read. Return whether all
+        were taken within this time. It ends with a block that is gone or broken, or for which `take` returns False."""
+        loop, t_begin, is_late = asyncio.get_running_loop(), time.monotonic(), threading.Event()
+        left, ahead, n_tokens = iter(found.blocks), deque[asyncio.Future[Fetched | None]](), 0
+        self._n_bytes += found.n_bytes
+        try:
+            async with asyncio.timeout(seconds):
+                while True:
+                    for one in islice(left, N_AHEAD - len(ahead)):
+                        ahead.append(
+                            loop.run_in_executor(self._helpers, self._read_part, one, prompt, target, is_late)
+                        )
+                    if not ahead:
+                        break
+                    part = await asyncio.shield(ahead[0])
+                    ahead.popleft()
+                    if part is None or not await take(part):
+                        return False
+                    n_tokens = part.n_tokens
+        except TimeoutError:
+            self._counts.n_late += 1
+            return False
+        finally:
+            is_late.set()
+            self._n_stuck += 1
+            rest = asyncio.gather(*ahead, return_exceptions=True)
+            rest.add_done_callback(lambda _: self._parts_done(found.n_bytes))
+            if n_tokens:
+                self._counts.n_reads += 1
+                self._counts.n_tokens_read += n_tokens
+        self._learn(found.n_bytes, time.monotonic() - t_begin)
+        await loop.run_in_executor(self._helpers, self._note_use, found)
+        self._faults.worked()
+        return True
+
+    def _parts_done(self, n_bytes: int) -> None:
+        self._n_bytes -= n_bytes
+        self._n_stuck -= 1
+
+    def _read_part(
+        self, one: Stored, prompt: bytes, target: Target, is_late: threading.Event
+    ) -> Fetched | None:
+        """Runs in a thread."""
+        tokens = prompt[: one.about.begin * TOKEN_BYTES] + one.about.tokens
+        try:
+            blob = begun(tokens, one.about.n_bytes, target.arena)
+            at = blob.size
+            blob.size = at + one.about.n_bytes
+            with memoryview(blob) as view:
+                if not self._fill(one, view[at:], is_late):
+                    return None
+            part = Fetched(blob, len(tokens) // TOKEN_BYTES, one.about.begin)
+            ses1.check_segment(target.layout, blob, target.n_vocab, target.n_ctx, part.n_begin, part.n_tokens)
+        except StateError as error:
+            self._writer.drop(one.name, str(error))
+            return None
+        except (OSError, MemoryError) as error:
+            self._faults.failed(error)
+            return None
+        return part
 
     def _done(self, work: asyncio.Future[Fetched | None], n_bytes: int, is_late: threading.Event) -> None:
         self._n_bytes -= n_bytes

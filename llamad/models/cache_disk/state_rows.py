@@ -91,6 +91,18 @@ def _state(segment: Segment) -> memoryview:
     return segment.data[tokens_end(segment.n_tokens) :]
 
 
+def begun(tokens: bytes, n_state: int, arena: Arena | None) -> Blob:
+    """Return SES1 of these tokens up to its state, with room for n_state bytes. Raises MemoryError."""
+    n_tokens = len(tokens) // TOKEN_BYTES
+    at = tokens_end(n_tokens)
+    blob = Blob(at + n_state, arena)
+    blob.size = at
+    with memoryview(blob) as view:
+        _HEAD.pack_into(view, 0, b"SES1", n_tokens)
+        view[_HEAD.size : at] = tokens
+    return blob
+
+
 class Joining:
     """SES1 of these tokens while it is made of the pieces of its blocks, which come in any order, and the end. Threads
     may add pieces at once. Raises StateError, MemoryError."""
@@ -99,12 +111,8 @@ class Joining:
         self.n_tokens = len(tokens) // TOKEN_BYTES
         self._layout = layout
         self._end = end
-        self._at = at = tokens_end(self.n_tokens)
-        self._blob = Blob(at + layout.bytes(self.n_tokens), arena)
-        self._blob.size = at
-        with memoryview(self._blob) as view:
-            _HEAD.pack_into(view, 0, b"SES1", self.n_tokens)
-            view[_HEAD.size : at] = tokens
+        self._at = tokens_end(self.n_tokens)
+        self._blob = begun(tokens, layout.bytes(self.n_tokens), arena)
         self._n_state = 0
 
     def add(self, piece: Buffer, begin: int) -> None:

@@ -11,7 +11,9 @@ from support.states.fake_cache_memory import ses1, tokens_of
 from support.states.ses1_layouts import FORMS
 
 from llamad.models.cache_disk import reader
+from llamad.models.cache_disk.reader import Fetched
 from llamad.models.cache_disk.row_file import RowFile
+from llamad.ses1.ses1 import cut, join
 
 TOKENS = tokens_of(1, 1000)
 
@@ -157,3 +159,117 @@ def test_files_that_are_broken_or_too_few_say_nothing_of_the_speed(disk, monkeyp
     other = again(disk)
     assert other.cache.reader._speed == reader.SPEED_DEFAULT
     assert not last.exists()
+
+
+# --- block by block ----------------------------------------------------------------------------------------------
+
+
+class Taking:
+    """What takes blocks, and refuses those behind `n_max`."""
+
+    def __init__(self, n_max: int = 1000) -> None:
+        self.parts: list[Fetched] = []
+        self.n_max = n_max
+
+    async def __call__(self, part: Fetched) -> bool:
+        self.parts.append(part)
+        return len(self.parts) <= self.n_max
+
+    @property
+    def ends(self) -> list[int]:
+        return [part.n_tokens for part in self.parts]
+
+
+def fetch_parts(disk: Disk, taking: Taking, tokens=TOKENS) -> bool:
+    wanted = disk.find(tokens)
+    assert wanted is not None
+
+    async def run() -> bool:
+        is_whole = await disk.cache.fetch_parts(wanted, disk.target, taking)
+        while disk.cache.reader._n_stuck:
+            await asyncio.sleep(0.01)
+        return is_whole
+
+    is_whole = asyncio.run(run())
+    assert disk.cache.reader._n_bytes == 0
+    return is_whole
+
+
+def test_blocks_come_in_order_and_together_are_the_state(disk):
+    disk.memory.put(TOKENS)
+    disk.step()
+    other, taking = again(disk), Taking()
+    assert fetch_parts(other, taking, [*TOKENS, 1, 2])
+    assert [(part.n_begin, part.n_tokens) for part in taking.parts] == [
+        (0, 256),
+        (256, 512),
+        (512, 768),
+        (768, 1000),
+    ]
+    for part in taking.parts:
+        assert bytes(part.blob)[: 8 + 4 * part.n_tokens] == ses1(TOKENS[: part.n_tokens], b"")
+    pieces = [bytes(part.blob)[8 + 4 * part.n_tokens :] for part in taking.parts]
+    assert join(TARGET.layout, pieces) == cut(TARGET.layout, ses1(TOKENS)[8 + 4 * 1000 :], 0, 1000)
+    counts = other.cache.counts
+    assert (counts.n_reads, counts.n_tokens_read, counts.n_late) == (1, 1000, 0)
+
+
+def test_the_blocks_before_a_broken_one_are_taken(disk):
+    disk.memory.put(TOKENS)
+    disk.step()
+    other, taking = again(disk), Taking()
+    third = other.find(TOKENS).found.blocks[2]
+    data = bytearray((disk.path / third.name).read_bytes())
+    data[-5] ^= 1
+    (disk.path / third.name).write_bytes(data)
+    assert not fetch_parts(other, taking)
+    assert taking.ends == [256, 512]
+    assert not (disk.path / third.name).exists()
+    assert other.cache.counts.n_tokens_read == 512
+
+
+def test_a_block_of_another_model_is_refused(disk):
+    disk.memory.put(TOKENS)
+    disk.step()
+    other, taking = again(disk), Taking()
+    other.target = Disk(disk.path.parent, form=FORMS["m-rope"]).target
+    assert not fetch_parts(other, taking)
+    assert taking.ends == []
+    assert other.cache.counts.n_broken > 0
+
+
+def test_nothing_is_read_after_a_block_that_is_not_taken(disk):
+    disk.memory.put(TOKENS)
+    disk.step()
+    other, taking = again(disk), Taking(n_max=1)
+    assert not fetch_parts(other, taking)
+    assert taking.ends == [256, 512]
+    assert other.cache.counts.n_tokens_read == 256
+
+
+def test_what_is_not_there_in_time_is_computed(disk, monkeypatch):
+    disk.memory.put(TOKENS)
+    disk.step()
+    other, taking, may_go_on = again(disk), Taking(), threading.Event()
+    read = RowFile.read_into
+
+    def read_first(file, *args):
+        return (file.description.begin == 0 or may_go_on.wait(20)) and read(file, *args)
+
+    monkeypatch.setattr(RowFile, "read_into", read_first)
+
+    async def run() -> None:
+        wanted = other.find(TOKENS, token_seconds=0.0003)
+        t_begin = time.monotonic()
+        assert not await other.cache.fetch_parts(wanted, TARGET, taking)
+        assert time.monotonic() - t_begin < 5
+        assert taking.ends == [256]
+        assert other.cache.reader._n_stuck == 1
+        assert other.cache.reader._n_bytes > 0
+        may_go_on.set()
+        while other.cache.reader._n_stuck:
+            await asyncio.sleep(0.01)
+
+    asyncio.run(run())
+    assert (other.cache.counts.n_late, other.cache.counts.n_tokens_read) == (1, 256)
+    assert other.cache.reader._n_bytes == 0

@@ -48,6 +48,7 @@ ctypedef struct Spare:
     size_t n                 # how many bytes
     uint64_t blob            # the pages have its bytes, or will have them once they are ready; 0: none
     size_t n_copied          # how many of them; 0: they could not be copied
+    int32_t is_locked        # the pages are locked, because a device will read them
 
 ctypedef struct Cache:
     CacheEntry *entries
@@ -67,6 +68,8 @@ ctypedef struct Cache:
     Staging staging          # for whole states
     uint64_t pinned          # the entry that is being restored, which must not be dropped; 0: none
     int32_t extended         # the row of an entry behind which another one is being saved; -1: none
+    int32_t locks_inserted   # pages of states that are inserted are locked
+    int32_t inserted         # the row of the last entry that was inserted, behind which another one may come; -1: none
     Spare spares[SPARES_MAX]
     size_t n_spare           # the bytes of all of them
     int64_t turn_us          # time spent on states in this turn of the engine

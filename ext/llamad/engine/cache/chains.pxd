@@ -3,6 +3,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from llamad.engine.cache.cache_types cimport Cache
 from llamad.engine.kv.slots cimport Slot, Slots
+from llamad.protocol.adapter_span cimport AdapterSpan
 
 # The part of a slot's state that is saved to an entry of its own.
 ctypedef struct Segment:
@@ -17,6 +18,8 @@ cdef void chain_plan(const Cache *cache, const Slot *slot, Segment *part) noexce
 cdef int chain_can_cut(const Cache *cache, const Slots *slots, const Slot *slot) noexcept nogil
 cdef int chain_is_saved(const Segment *part) noexcept nogil
 cdef int64_t chain_saved(const Cache *cache, const Slot *slot) noexcept nogil
+cdef int64_t chain_ending(const Cache *cache, const int32_t *tokens, int32_t n, uint64_t owner,
+                          const AdapterSpan *adapters) noexcept nogil
 cdef size_t chain_end_bytes(const Slots *slots, const Slot *slot) noexcept nogil
 cdef int64_t chain_cut(const Cache *cache, const Segment *part, uint8_t *out, size_t n_out) noexcept nogil
 cdef int32_t chain_open(const Cache *cache, const Slot *slot, const Segment *part) noexcept nogil

@@ -7,8 +7,8 @@
 # saving one takes little time. A short last one is replaced by a longer one.
 #
 # llama.cpp saves and restores whole sequences. So a range of the slot's cells gets a spare sequence as second owner,
-# which only marks the cells, and this sequence is saved. Restoring goes the other way. This needs a unified cache and a
-# memory that has nothing but cells (docs/state.md).
+# which only marks the cells, and this sequence is saved. Restoring goes the other way. This needs a unified cache or a
+# single slot, and a memory that has nothing but cells (docs/state.md).
 #
 # In other memories with cells (one stream for each slot, transposed values, windows, hybrid ones) the whole state is read
 # once to a buffer (staging.pyx), and the parts are cut out of it (ses1/pieces.h). A prompt that comes back is joined
@@ -26,9 +26,10 @@ from llamad.engine.cache.cache_lookup cimport cache_hash, cache_shares
 from llamad.engine.cache.cache_types cimport Cache, CacheEntry
 from llamad.engine.cache.eviction cimport cache_is_kept
 from llamad.engine.cache.staging cimport staging_rest, staging_take
-from llamad.engine.costs.scheduler cimport SEGMENT_TOKENS, SEGMENT_TOKENS_MIN
+from llamad.engine.costs.scheduler cimport CACHE_TOKENS_MIN, SEGMENT_TOKENS, SEGMENT_TOKENS_MIN
 from llamad.engine.kv.slots cimport Slot, Slots, slot_has_rows
 from llamad.engine.kv.trust cimport trust_row
+from llamad.protocol.adapter_span cimport AdapterSpan
 from llamad.protocol.cache_memory cimport (
     LLAMAD_CACHE_END, LLAMAD_CACHE_OWN, LLAMAD_CACHE_STATE, LLAMAD_CACHE_TRUSTED, memory_risk, memory_survive, memory_use,
 )
@@ -51,10 +52,10 @@ cdef int chain_can_cut(const Cache *cache, const Slots *slots, const Slot *slot)
             and piece_bytes(cache.trust.layout, <uint32_t>slot.n_tokens) <= cache.bytes_max // 2)
 
 
-cdef int _may_extend(const Cache *cache, const Slot *slot, const CacheEntry *entry) noexcept nogil:
-    """Return whether parts of the slot may need the entry: other engines may have it, too, and its bytes are known to be
-    right. Others than its owner may find a first entry, but not what follows it (cache_lookup.pyx)."""
-    return (not entry.is_held and entry.owner == slot.owner
+cdef int _is_extensible(const Cache *cache, const CacheEntry *entry, uint64_t owner) noexcept nogil:
+    """Return whether parts with this owner may need the entry: other engines may have it, too, and its bytes are known to
+    be right. Others than its owner may find a first entry, but not what follows it (cache_lookup.pyx)."""
+    return (not entry.is_held and entry.owner == owner
             and cache.memory.rows[entry.row].state != <unsigned int>LLAMAD_CACHE_OWN
             and load_int(&cache.memory.places[entry.row].trust) == LLAMAD_CACHE_TRUSTED)
 
@@ -69,7 +70,7 @@ cdef int64_t _longest(const Cache *cache, const Slot *slot) noexcept nogil:
     for i in range(cache.n_entries):
         entry = &cache.entries[i]
         n = min(entry.n_tokens, slot.n_tokens)
-        if n <= n_longest or entry.kind == <uint32_t>LLAMAD_CACHE_END or not _may_extend(cache, slot, entry):
+        if n <= n_longest or entry.kind == <uint32_t>LLAMAD_CACHE_END or not _is_extensible(cache, entry, slot.owner):
             continue
         if entry.n_tokens > n and (not cache.needs_ends or entry.begin >= n):
             continue
@@ -89,10 +90,28 @@ cdef int64_t chain_saved(const Cache *cache, const Slot *slot) noexcept nogil:
         return i if i >= 0 and cache.entries[i].n_tokens == slot.n_tokens else -1
     for i in range(cache.n_entries):
         entry = &cache.entries[i]
-        if entry.n_tokens != slot.n_tokens or not _may_extend(cache, slot, entry) or (
+        if entry.n_tokens != slot.n_tokens or not _is_extensible(cache, entry, slot.owner) or (
                 entry.kind != <uint32_t>LLAMAD_CACHE_END and entry.kind != <uint32_t>LLAMAD_CACHE_STATE):
             continue
         if cache_shares(cache, entry, hash, &slot.adapters, slot.owner, slot.tokens, slot.n_tokens) == slot.n_tokens:
+            return i
+    return -1
+
+
+cdef int64_t chain_ending(const Cache *cache, const int32_t *tokens, int32_t n, uint64_t owner,
+                          const AdapterSpan *adapters) noexcept nogil:
+    """Return the index of an entry with these tokens and no others, behind which a part of the same owner can be inserted;
+    -1 if there is none."""
+    cdef const CacheEntry *entry
+    cdef int64_t i
+    cdef uint64_t hash
+    if not cache.has_ranges or n < CACHE_TOKENS_MIN:
+        return -1
+    hash = cache_hash(tokens)
+    for i in range(cache.n_entries):
+        entry = &cache.entries[i]
+        if entry.n_tokens == n and _is_extensible(cache, entry, owner) and (
+                cache_shares(cache, entry, hash, adapters, owner, tokens, n) == n):
             return i
     return -1
 

@@ -19,11 +19,12 @@ from llamad.engine.cache.cache_lookup cimport cache_hash, cache_shares
 from llamad.engine.cache.cache_types cimport SPARE_READY, Cache, CacheEntry, Spare, cache_held, cache_spent
 from llamad.engine.cache.chains cimport (
     Segment, chain_before, chain_bytes, chain_can_cut, chain_can_hold, chain_end_bytes, chain_has, chain_is_joined,
-    chain_is_saved, chain_plan, chain_restore, chain_return,
+    chain_ending, chain_is_saved, chain_link, chain_plan, chain_restore, chain_return, chain_use,
 )
 from llamad.engine.cache.eviction cimport cache_is_kept, cache_least_valuable
 from llamad.engine.cache.spare_pages cimport (
     spare_ask, spare_count, spare_drop_one, spare_is_ready, spare_of_blob, spare_take, spare_take_blob,
+    spare_unlock_all,
 )
 from llamad.engine.cache.staging cimport staging_capacity, staging_free
 from llamad.engine.costs.scheduler cimport CACHE_ENTRIES_MAX, CACHE_TOKENS_MIN, ENDS_MAX, STOCK_PART
@@ -51,7 +52,7 @@ cdef int cache_init(Cache *cache, size_t bytes_max, Checkpoints *checkpoints, co
     cache.checkpoints = checkpoints
     cache.table = table
     cache.ctx = ctx
-    cache.spare_seq = cache.extended = -1
+    cache.spare_seq = cache.extended = cache.inserted = -1
     if bytes_max == 0:
         return 0
     cache.entries = <CacheEntry *>calloc(CACHE_ENTRIES_MAX, sizeof(CacheEntry))
@@ -69,6 +70,7 @@ cdef void cache_free(Cache *cache) noexcept nogil:
         if cache.entries[i].is_locked > 0:
             cache.table.unlock_pages(cache.ctx, cache.entries[i].pages)
         list_free(cache.checkpoints, &cache.entries[i].checkpoints)
+    spare_unlock_all(cache)
     cache.n_entries = 0
     free(cache.entries)
     free(cache.by_row)
@@ -259,11 +261,15 @@ cdef int cache_prepare_insert(Cache *cache, const ActionCommand *command) noexce
     """The same for a state that is inserted. The other thread also copies it, because half a gigabyte would keep the
     streams waiting."""
     cdef const Spare *spare = spare_of_blob(cache, command.blob)
+    cdef int is_prepared
     if not load_int(&cache.memory.is_tended) or command.n_bytes == 0:
         return 1
     if spare != NULL:
         return load_int(&spare.state) == SPARE_READY
-    return not _ask(cache, command.n_bytes, command.blob)
+    cache.extended = cache.inserted  # it may be the entry with the cells before these
+    is_prepared = not _ask(cache, command.n_bytes, command.blob)
+    cache.extended = -1
+    return is_prepared
 
 
 cdef void cache_stock(Cache *cache, size_t n, int32_t n_entries) noexcept nogil:
@@ -309,26 +315,54 @@ cdef int cache_prepare_save(Cache *cache, const Slots *slots, const Slot *slot) 
     return _prepare(cache, n)
 
 
+cdef int32_t _insert_pages(Cache *cache, const uint8_t *data, const ActionCommand *command,
+                           int *is_locked) noexcept nogil:
+    """Return a row with the bytes that are inserted, or -1. Those that the other thread has copied were within the limit
+    before."""
+    cdef int32_t row = spare_take_blob(cache, command.blob, command.n_bytes, is_locked)
+    if row >= 0:
+        return memory_take(cache.memory, command.n_bytes, row)
+    row = cache_take_pages(cache, command.n_bytes, -1)
+    if row >= 0:
+        memcpy(cache.memory.places[row].data, data, command.n_bytes)
+    return row
+
+
 cdef int cache_insert(Cache *cache, const Slots *slots, const uint8_t *data,
                       const ActionCommand *command) noexcept nogil:
-    """Make an entry of a state that was checked. Return a result of the action."""
-    cdef int64_t t_start = now_us()
+    """Make an entry of a state that was checked, or of a part of one, if the part before it is there. Return a result of
+    the action."""
+    cdef int64_t t_start = now_us(), before = -1
     cdef size_t n_head = HEAD + <size_t>max(command.n_tokens, 0) * sizeof(int32_t)
+    cdef const int32_t *tokens = <const int32_t *>(data + HEAD)
+    cdef CacheEntry *entry
     cdef int32_t row
-    cdef int is_copied = 0
-    if command.n_tokens > slots.n_ctx or command.n_bytes <= n_head:
+    cdef int is_locked = 0
+    if command.n_tokens > slots.n_ctx or command.n_bytes <= n_head or not 0 <= command.n_begin < command.n_tokens:
         return RESULT_FAILED
-    if cache.bytes_max == 0 or command.n_tokens < CACHE_TOKENS_MIN:
+    if cache.bytes_max == 0 or command.n_tokens < CACHE_TOKENS_MIN or cache.n_entries == CACHE_ENTRIES_MAX:
         return RESULT_NO_ROOM
-    row = cache_take_pages(cache, command.n_bytes, spare_take_blob(cache, command.blob, command.n_bytes, &is_copied))
+    if chain_ending(cache, tokens, command.n_tokens, command.owner, &command.adapters) >= 0:
+        return RESULT_DONE
+    if command.n_begin:
+        before = chain_ending(cache, tokens, command.n_begin, command.owner, &command.adapters)
+        if before < 0:
+            return RESULT_FAILED
+        cache.extended = cache.entries[before].row
+    row = _insert_pages(cache, data, command, &is_locked)
+    before = cache.by_row[cache.extended] if before >= 0 else -1  # entries were dropped, and others took their places
+    cache.extended = -1
     if row < 0:
         return RESULT_NO_ROOM
-    if not is_copied:
-        memcpy(cache.memory.places[row].data, data, command.n_bytes)
     entries_describe(cache, row, LLAMAD_CACHE_STATE, command.n_tokens, command.n_bytes, &command.adapters, command.owner,
                      command.session, command.retention_s)
-    entries_add(cache, row)
+    entry = entries_add(cache, row)
+    entry.is_locked = is_locked
+    if before >= 0:
+        chain_link(cache, cache.n_entries - 1, cache.entries[before].row)
+        chain_use(cache, cache.n_entries - 1)
     memory_publish(cache.memory, row)
+    cache.inserted = row
     cache_spent(cache, t_start)
     return RESULT_DONE
 

@@ -17,6 +17,11 @@ cdef int32_t _give(Cache *cache, Spare *spare) noexcept nogil:
     return spare.row
 
 
+cdef void _unlock(Cache *cache, const Spare *spare) noexcept nogil:
+    if spare.is_locked:
+        cache.table.unlock_pages(cache.ctx, cache.memory.places[spare.row].data)
+
+
 cdef int spare_drop_one(Cache *cache) noexcept nogil:
     """Give pages back that are ready, preferably without a blob's bytes. Return whether there were any."""
     cdef Spare *spare
@@ -28,6 +33,7 @@ cdef int spare_drop_one(Cache *cache) noexcept nogil:
             chosen = spare
     if chosen == NULL:
         return 0
+    _unlock(cache, chosen)
     memory_drop(cache.memory, _give(cache, chosen))
     return 1
 
@@ -82,13 +88,17 @@ cdef const Spare *spare_of_blob(const Cache *cache, uint64_t blob) noexcept nogi
     return NULL
 
 
-cdef int32_t spare_take_blob(Cache *cache, uint64_t blob, size_t n, int *is_copied) noexcept nogil:
-    """Return the row with the blob's first n bytes, or without any, if it is ready; otherwise -1."""
+cdef int32_t spare_take_blob(Cache *cache, uint64_t blob, size_t n, int *is_locked) noexcept nogil:
+    """Return the row with the blob's first n bytes, if it is ready; otherwise -1. Its pages may be locked."""
     cdef Spare *spare = <Spare *>spare_of_blob(cache, blob)
-    is_copied[0] = 0
-    if spare == NULL or load_int(&spare.state) != SPARE_READY or spare.n < n:
+    is_locked[0] = 0
+    if spare == NULL or load_int(&spare.state) != SPARE_READY:
         return -1
-    is_copied[0] = spare.n_copied == n
+    if spare.n_copied != n:
+        _unlock(cache, spare)
+        memory_drop(cache.memory, _give(cache, spare))
+        return -1
+    is_locked[0] = spare.is_locked
     return _give(cache, spare)
 
 
@@ -120,6 +130,7 @@ cdef int spare_ask(Cache *cache, int32_t row, size_t n, uint64_t blob) noexcept 
     spare.n = n
     spare.blob = blob
     spare.n_copied = n if blob else 0
+    spare.is_locked = 0
     cache.n_spare += n
     store_int(&spare.state, SPARE_WANTED)
     fetch_add_int(&cache.memory.news, 1)
@@ -137,6 +148,12 @@ cdef void _copy(Cache *cache, Spare *spare) noexcept nogil:
         blob_leave(blob)
 
 
+cdef void _lock(Cache *cache, Spare *spare) noexcept nogil:
+    """Lock the pages of a state that was inserted, if a device will read it: some request waits for it."""
+    if cache.locks_inserted and spare.n_copied:
+        spare.is_locked = cache.table.lock_pages(cache.ctx, cache.memory.places[spare.row].data, spare.n)
+
+
 cdef void spare_prepare(Cache *cache) noexcept nogil:
     """Prepare the next pages that were asked for. For the thread that tends the memory."""
     cdef Spare *spare
@@ -148,5 +165,14 @@ cdef void spare_prepare(Cache *cache) noexcept nogil:
                 spare.n_copied = 0
             elif spare.blob:
                 _copy(cache, spare)
+                _lock(cache, spare)
             store_int(&spare.state, SPARE_READY)
             return
+
+
+cdef void spare_unlock_all(Cache *cache) noexcept nogil:
+    """Unlock all pages, because the engine ends. After the other thread."""
+    cdef int32_t i
+    for i in range(SPARES_MAX):
+        if load_int(&cache.spares[i].state) == SPARE_READY:
+            _unlock(cache, &cache.spares[i])

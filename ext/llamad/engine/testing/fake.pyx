@@ -3,7 +3,7 @@
 from libc.stdint cimport int32_t, uint8_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc
 
-from llamad.base.system cimport load_int, store_int, store_time
+from llamad.base.system cimport fetch_add_int, load_int, store_int, store_time
 from llamad.base.function_table cimport LLAMAD_TABLE_VERSION, llamad_adapter_use, llamad_table
 from llamad.engine.testing.fake_cells cimport FakeCell, FakeCells, FakeStream, cells_free, cells_init, cells_used
 from llamad.engine.testing.fake_decode cimport fake_decode, fake_decode_rows, fake_logits, fake_rows
@@ -68,12 +68,12 @@ cdef void _set_threads(void *ctx, int32_t n_threads, int32_t n_threads_batch) no
 
 
 cdef int32_t _lock_pages(void *ctx, uint8_t *data, size_t n) noexcept nogil:
-    (<FakeModel *>ctx).n_locked += 1
+    fetch_add_int(&(<FakeModel *>ctx).n_locked, 1)
     return 1
 
 
 cdef void _unlock_pages(void *ctx, uint8_t *data) noexcept nogil:
-    (<FakeModel *>ctx).n_locked -= 1
+    fetch_add_int(&(<FakeModel *>ctx).n_locked, -1)
 
 
 cdef llamad_table _table

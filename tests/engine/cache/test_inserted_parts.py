@@ -1,0 +1,164 @@
+"""A prompt from disk that is inserted block by block, while the next blocks are being read."""
+
+from __future__ import annotations
+
+import gc
+import random
+from typing import NamedTuple
+
+import pytest
+from support.states.adopting_engine import SIZES, Chained, answered
+
+from llamad.engine.testing.fake import Fake
+from llamad.protocol.blobs import Blob
+from llamad.protocol.cache_memory import CacheMemory
+from llamad.protocol.messages import ACTION_INSERT, RESULT_DONE, RESULT_FAILED, RESULT_NO_ROOM
+from llamad.ses1 import ses1
+
+BLOCK = 256
+N = 1500
+
+
+def text(seed: int, n: int) -> bytes:
+    chance = random.Random(seed)
+    return bytes(chance.randrange(33, 120) for _ in range(n))
+
+
+PROMPT = text(1, N)
+
+
+class Block(NamedTuple):
+    """A part of PROMPT's state in SES1."""
+
+    begin: int
+    end: int
+    data: bytes
+
+
+@pytest.fixture(scope="module")
+def blocks() -> list[Block]:
+    front = CacheMemory()
+    made = []
+    with Chained(front) as h:
+        h.keep(PROMPT)
+        entry = max(front.entries(), key=lambda one: one.n_tokens)
+        segments = front.pin(entry.id)
+        states = [bytes(one.data[8 + 4 * one.n_tokens :]) for one in segments]
+        tokens = bytes(segments[-1].data[8 : 8 + 4 * entry.n_tokens])
+        whole = ses1.join(h.layout, states)
+        for begin in range(0, entry.n_tokens, BLOCK):
+            n = min(entry.n_tokens, begin + BLOCK)
+            data = b"SES1" + n.to_bytes(4, "little") + tokens[: 4 * n] + ses1.cut(h.layout, whole, begin, n)
+            made.append(Block(begin, n, data))
+        for one in segments:
+            one.data.release()
+        front.unpin(entry.id)
+    return made
+
+
+def insert(h: Chained, block: Block, **options) -> int:
+    n = len(block.data)
+    blob = Blob(n)
+    blob.size = n
+    memoryview(blob)[:] = block.data
+    return h.act(ACTION_INSERT, 0, blob, n_begin=block.begin, n_tokens=block.end, n_bytes=n, **options)
+
+
+def results(h: Chained, actions: list[int]) -> list[int]:
+    return [h.done(action).result for action in actions]
+
+
+@pytest.mark.parametrize("has_device", [False, True])
+def test_a_prompt_of_parts_is_restored(blocks, has_device):
+    fake = Fake(unified=True, **SIZES)
+    with Chained(CacheMemory(), fake, has_device=has_device) as h:
+        assert set(results(h, [insert(h, one) for one in blocks])) == {RESULT_DONE}
+        assert h.stats()["cache_entries"] == len(blocks)
+        assert fake.n_locked == (len(blocks) if has_device else 0)
+        assert h.ask(answered(PROMPT) + b"more") == len(answered(PROMPT))
+    del h  # the engine's memory is freed with it
+    gc.collect()
+    assert fake.n_locked == 0
+
+
+def test_one_slot_has_parts_without_a_unified_cache(blocks):
+    options = {"n_slots": 1, "n_cells": 0}
+    with Chained(CacheMemory(), Fake(unified=True, **SIZES), **options) as h:
+        assert h.core.takes_parts
+        assert set(results(h, [insert(h, one) for one in blocks])) == {RESULT_DONE}
+        assert h.ask(answered(PROMPT) + b"more") == len(answered(PROMPT))
+    with Chained(CacheMemory(), Fake(**SIZES), n_slots=2, n_cells=0) as h:
+        assert not h.core.takes_parts
+
+
+def test_the_first_blocks_are_used_if_the_others_do_not_come(blocks):
+    with Chained(CacheMemory()) as h:
+        assert set(results(h, [insert(h, one) for one in blocks[:3]])) == {RESULT_DONE}
+        assert h.ask(answered(PROMPT) + b"more") == 3 * BLOCK
+
+
+def test_a_part_without_the_one_before_it_is_refused(blocks):
+    with Chained(CacheMemory()) as h:
+        assert results(h, [insert(h, blocks[1])]) == [RESULT_FAILED]
+        assert results(h, [insert(h, blocks[0], owner=1), insert(h, blocks[1], owner=2)]) == [
+            RESULT_DONE,
+            RESULT_FAILED,
+        ]
+        set_one, set_two = (1, 0, 0), (2, 0, 0)
+        actions = [insert(h, blocks[0], adapters=set_one), insert(h, blocks[1], adapters=set_two)]
+        assert results(h, actions) == [RESULT_DONE, RESULT_FAILED]
+        assert h.stats()["cache_entries"] == 2
+        for wrong in (-1, blocks[1].end, blocks[1].end + 1):
+            assert results(h, [insert(h, blocks[1]._replace(begin=wrong))]) == [RESULT_FAILED]
+
+
+def test_what_the_cache_has_already_is_not_inserted_again(blocks):
+    with Chained(CacheMemory()) as h:
+        for _ in range(2):
+            assert set(results(h, [insert(h, one) for one in blocks])) == {RESULT_DONE}
+            assert h.stats()["cache_entries"] == len(blocks)
+    with Chained(CacheMemory()) as h:
+        h.keep(PROMPT)  # parts of 512 tokens
+        n_before = h.stats()["cache_entries"]
+        assert set(results(h, [insert(h, one) for one in blocks])) == {RESULT_DONE}
+        assert n_before < h.stats()["cache_entries"] <= n_before + len(blocks) // 2
+        assert h.ask(answered(PROMPT) + b"more") == len(answered(PROMPT))
+
+
+def test_parts_that_do_not_fit_are_refused_and_the_others_stay(blocks):
+    n_bytes = sum(-(-len(one.data) // 4096) * 4096 for one in blocks[:3])
+    with Chained(CacheMemory(), cache_bytes=n_bytes) as h:
+        done = results(h, [insert(h, one) for one in blocks])
+        assert done[:3] == [RESULT_DONE] * 3
+        assert set(done[3:]) <= {RESULT_NO_ROOM, RESULT_FAILED}
+        assert h.stats()["cache_bytes"] <= n_bytes
+        assert h.ask(answered(PROMPT) + b"more") == 3 * BLOCK
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_while_streams_save_and_evict(blocks, seed):
+    chance = random.Random(seed)
+    sizes = SIZES | {"n_cells": 8192}
+    fake = Fake(unified=True, decode_us=100, state_us=1000, **sizes)
+    limit = chance.choice([200_000, 400_000, 1 << 30])
+    options = {"n_slots": 3, "cache_bytes": limit, "has_device": chance.random() < 0.5}
+    with Chained(CacheMemory(), fake, **options, **sizes) as h:
+        for _ in range(6):
+            tasks = {}
+            for _ in range(3):
+                prompt = text(chance.randrange(5, 9), chance.randrange(300, 1500))
+                tasks[h.submit(prompt, n_predict=4)] = prompt
+            actions = [insert(h, one) for one in blocks]
+            if chance.random() < 0.3:
+                h.port.abort(chance.choice(actions))
+            prompt = answered(PROMPT) + text(chance.randrange(100), 50)
+            tasks[h.submit(prompt, n_predict=4)] = prompt
+            results(h, actions)
+            h.wait(*tasks)
+            for task, asked in tasks.items():
+                assert h.text(task) == bytes((asked[-1] + 1 + k) % 256 for k in range(4))
+            assert h.core.check_integrity() == 0
+            assert h.stats()["cache_bytes"] <= limit
+    del h
+    gc.collect()
+    assert fake.n_locked == 0
