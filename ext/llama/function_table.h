@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define LLAMAD_TABLE_VERSION 12
+#define LLAMAD_TABLE_VERSION 13
 
 /* decode(): llama.cpp's own codes are 0 (done), 1 (no room), 2 (aborted) and negative ones. */
 #define LLAMAD_E_THROWN (-1000) /* a C++ exception was caught; llamad_last_error() has its text */
@@ -167,6 +167,11 @@ typedef struct llamad_table {
      * be locked. Nothing may write to them until they are unlocked, and they must be unlocked before they are freed. */
     int32_t (*lock_pages)(void *ctx, uint8_t *data, size_t n);
     void (*unlock_pages)(void *ctx, uint8_t *data);
+    /* Allocates host memory from which and to which a device copies at full speed. It may take 0.3 ms for each MB. Returns
+     * NULL if the KV cache is on no device with such memory, or if there is not enough. `buffer` becomes what free_pages
+     * needs. */
+    uint8_t *(*alloc_pages)(void *ctx, size_t n, void **buffer);
+    void (*free_pages)(void *ctx, void *buffer);
 
     /* The vocabulary: constant, any thread. tokenize returns the number of tokens, -n if n_max is less than n,
      * INT32_MIN on an error, or one of the codes above; `limits` may be NULL. */

@@ -1,5 +1,7 @@
 #include "host_pages.h"
+#include "shim.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <ggml-backend.h>
 
@@ -29,6 +31,19 @@ const Functions &functions() {
     return functions;
 }
 
+constexpr int32_t DEVICES_MAX = 16;
+
+// Returns NULL if none of the devices has such memory.
+ggml_backend_buffer_type_t locked_type(const llama_model *model) {
+    ggml_backend_dev_t devices[DEVICES_MAX];
+    const int32_t n = std::min(llamad_model_devices(model, devices, DEVICES_MAX), DEVICES_MAX);
+    for (int32_t i = 0; i < n; i++) {
+        ggml_backend_buffer_type_t type = ggml_backend_dev_host_buffer_type(devices[i]);
+        if (type) return type;
+    }
+    return nullptr;
+}
+
 } // namespace
 
 int32_t host_pages_lock(uint8_t *data, size_t n) { return functions().lock && functions().lock(data, n); }
@@ -36,3 +51,19 @@ int32_t host_pages_lock(uint8_t *data, size_t n) { return functions().lock && fu
 void host_pages_unlock(uint8_t *data) {
     if (functions().unlock) functions().unlock(data);
 }
+
+uint8_t *host_pages_alloc(const llama_model *model, size_t n, void **buffer) {
+    ggml_backend_buffer_type_t type = locked_type(model);
+    if (!type) return nullptr;
+    ggml_backend_buffer_t allocated = ggml_backend_buft_alloc_buffer(type, n);
+    if (!allocated) return nullptr;
+    // What cannot be locked becomes a plain buffer of the CPU.
+    if (ggml_backend_buffer_get_type(allocated) != type) {
+        ggml_backend_buffer_free(allocated);
+        return nullptr;
+    }
+    *buffer = allocated;
+    return static_cast<uint8_t *>(ggml_backend_buffer_get_base(allocated));
+}
+
+void host_pages_free(void *buffer) { ggml_backend_buffer_free(static_cast<ggml_backend_buffer_t>(buffer)); }

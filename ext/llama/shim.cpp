@@ -101,6 +101,14 @@ int32_t table_lock_pages(void *, uint8_t *data, size_t n) {
 
 void table_unlock_pages(void *, uint8_t *data) { host_pages_unlock(data); }
 
+uint8_t *table_alloc_pages(void *handle, size_t n, void **buffer) {
+    const auto *ctx = static_cast<llamad_context *>(handle);
+    if (!ctx->params.offload_kqv) return nullptr;
+    return guarded<uint8_t *>(nullptr, [&] { return host_pages_alloc(ctx->model, n, buffer); });
+}
+
+void table_free_pages(void *, void *buffer) { host_pages_free(buffer); }
+
 void table_close_adapter(void *, int32_t id) { llamad_adapter_close(id); }
 
 // A rebuilt context gets the same numbers.
@@ -301,13 +309,13 @@ void table_order(const float *scores, int32_t *order, int32_t n) {
 }
 
 const llamad_table table = {
-    LLAMAD_TABLE_VERSION, sizeof(llamad_table), table_decode,         table_decode_rows,    table_logits,
-    table_rows,           table_rebuild,        table_set_adapters,   table_close_adapter,  table_set_threads,
-    table_seq_rm,         table_seq_add,        table_seq_div,        table_seq_cp,         table_seq_pos_min,
-    table_can_shift,      table_state_size,     table_state_get,      table_state_set,      table_device_free,
-    table_lock_pages,     table_unlock_pages,   table_tokenize,       table_piece,          table_detokenize,
-    table_is_eog,         table_sampler_open,   table_sampler_accept, table_sampler_sample, table_sampler_close,
-    table_sort,           table_sort_front,     table_order,
+    LLAMAD_TABLE_VERSION, sizeof(llamad_table), table_decode,       table_decode_rows,   table_logits,
+    table_rows,           table_rebuild,        table_set_adapters, table_close_adapter, table_set_threads,
+    table_seq_rm,         table_seq_add,        table_seq_div,      table_seq_cp,        table_seq_pos_min,
+    table_can_shift,      table_state_size,     table_state_get,    table_state_set,     table_device_free,
+    table_lock_pages,     table_unlock_pages,   table_alloc_pages,  table_free_pages,    table_tokenize,
+    table_piece,          table_detokenize,     table_is_eog,       table_sampler_open,  table_sampler_accept,
+    table_sampler_sample, table_sampler_close,  table_sort,         table_sort_front,    table_order,
 };
 
 // The CPU backend may be a shared library of its own, so its functions are looked up in the registry.

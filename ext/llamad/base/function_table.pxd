@@ -114,6 +114,8 @@ cdef extern from "llama/function_table.h" nogil:
         int64_t (*device_free)(void *ctx) noexcept nogil
         int32_t (*lock_pages)(void *ctx, uint8_t *data, size_t n) noexcept nogil
         void (*unlock_pages)(void *ctx, uint8_t *data) noexcept nogil
+        uint8_t *(*alloc_pages)(void *ctx, size_t n, void **buffer) noexcept nogil
+        void (*free_pages)(void *ctx, void *buffer) noexcept nogil
         int32_t (*tokenize)(const void *vocab, const char *text, int32_t n_text, int32_t *tokens, int32_t n_max,
                             int32_t add_special, int32_t parse_special,
                             const llamad_tokenize_limits *limits) noexcept nogil

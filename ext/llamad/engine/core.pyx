@@ -101,7 +101,7 @@ cdef class Core:
             raise MemoryError()
         self.memory = CacheMemory() if memory is None else memory
         if cache_init(&state.cache, <size_t>cache_bytes, &state.slots.checkpoints, state.table, state.ctx,
-                      &self.memory.cache) < 0:
+                      &self.memory.cache, has_device) < 0:
             raise MemoryError()
         state.cache.drops_idle = not cache_idle
         state.cache.spare_seq = spare_seq

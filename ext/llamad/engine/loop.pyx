@@ -7,6 +7,7 @@ from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from llamad.base.system cimport load_int, now_us, relax, store_int, wake_wait
 from llamad.base.function_table cimport llamad_batch
 from llamad.engine.admission cimport admission_announce, admission_drop, admission_expire, admission_run
+from llamad.engine.cache.staging cimport staging_free
 from llamad.engine.prefix.checkpointing cimport checkpointing_run
 from llamad.engine.context_shift cimport context_make_room
 from llamad.engine.costs.scheduler cimport GATHER_SLEEP_MS, GATHER_SPIN_US
@@ -357,6 +358,7 @@ cdef void engine_run(State *state) noexcept nogil:
     actions_drop_all(state, RESULT_ENGINE if state.is_lost else RESULT_ABORTED)
     if not state.is_lost:
         parking_save_last(state)
+    staging_free(&state.cache.staging)  # the context that it belongs to may be closed before the cache
     publish_rest(state, now_us())
     state.is_dirty = 1
     _wake(state)

@@ -15,7 +15,7 @@ from support.states.adopting_engine import CUT, MANY, WITH_ENDS, Cut, answered, 
 
 from llamad.protocol.blobs import Blob
 from llamad.protocol.cache_memory import CacheMemory, checksum
-from llamad.protocol.messages import ACTION_INSERT, RESULT_DONE
+from llamad.protocol.messages import ACTION_ERASE, ACTION_INSERT, RESULT_DONE
 from llamad.ses1 import ses1
 
 TABLE_AT, ROW_BYTES = 4096, 128
@@ -321,6 +321,24 @@ def test_parts_follow_a_state_that_was_inserted(kind):
         two.ask(text(32, 300), id_slot=1)
         assert two.ask(answered(prompt) + b"another way") >= n
     check(front, kind)
+
+
+@few_kinds
+@pytest.mark.parametrize("has_device", [True, False])
+def test_the_buffer_gives_way_to_what_would_not_fit_beside_it(kind, has_device):
+    """A state that is inserted needs its room, after all entries have gone."""
+    prompt = text(55, 3500)
+    with Cut(CacheMemory(), kind, has_device=has_device) as one:
+        one.keep(prompt)
+        blob = whole(one, prompt)
+    n = len(answered(prompt))
+    with Cut(CacheMemory(), kind, has_device=has_device, cache_bytes=blob.size * 5 // 4) as two:
+        two.keep(text(56, 1100))
+        assert two.stats()["cache_buffer"] > blob.size // 4
+        assert two.done(two.act(ACTION_ERASE, 0)).result == RESULT_DONE  # else it would be saved again
+        assert two.done(two.act(ACTION_INSERT, 0, blob, n_tokens=n, n_bytes=blob.size)).result == RESULT_DONE
+        assert two.stats()["cache_buffer"] == 0
+        assert two.ask(answered(prompt) + b"more") == n
 
 
 def n_cells_of(engine: Cut) -> int:

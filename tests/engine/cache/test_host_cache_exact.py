@@ -8,8 +8,10 @@ import pytest
 from support.hosted_model import Hosted
 from support.models.tiny_adapters import shapes, write_lora
 from support.models.tiny_kv_models import KINDS, WINDOW, write_models
+from support.states.adopting_engine import until
 
 from llamad.client.adapters import AdapterSet
+from llamad.engine.loading import memory
 
 FIRST = [1, *(3 + i * i % 97 for i in range(99))]
 OTHER = [1, *(3 + i * 7 % 89 for i in range(99))]
@@ -80,6 +82,22 @@ def test_a_long_prompt_comes_back_from_its_parts(tiny, kind, sharing, flags):
         assert h.engine.stats()["cache_entries"] == n_entries
         assert h.next(0, [*LONG, 70], len(LONG)) == expected
         assert h.engine.stats()["cache_restored"] == len(LONG)
+        h.read(0, OTHER)
+        assert h.next(0, [*LONG, 70], len(LONG)) == expected
+
+
+@pytest.mark.parametrize("flags", [(), ("--no-kv-offload",)], ids=["offloaded", "on the host"])
+@pytest.mark.parametrize("sharing", [(), ("--kv-unified",)], ids=["streams", "unified"])
+def test_a_long_prompt_comes_back_as_from_a_device(tiny, monkeypatch, sharing, flags):
+    """The engine takes this machine's processor for a GPU. It finds none that has memory to copy through."""
+    monkeypatch.setattr(memory, "computes", lambda *_: True)
+    flags = ("-c", "4096", *sharing, *flags)
+    with Hosted(tiny["llama"], "--cache-ram", "0", *flags) as h:
+        h.read(0, LONG)
+        expected = h.next(0, [*LONG, 70], len(LONG))
+    with Hosted(tiny["llama"], *flags) as h:
+        h.read(0, LONG)
+        until(lambda: h.engine.stats()["cache_entries"] == 3)
         h.read(0, OTHER)
         assert h.next(0, [*LONG, 70], len(LONG)) == expected
 

@@ -2,7 +2,8 @@
 # nothing: prefix/sharing.pyx and prefix/parking.pyx say what is saved.
 #
 # A slot is saved in parts, where that is possible (chains.pyx): through a spare sequence, or out of its whole state, which
-# is read once to the buffer of staging.pyx. The end of the state comes last.
+# is read once to the buffer of staging.pyx. The end of the state comes last. With a device each part goes through the
+# buffer, too.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
@@ -18,13 +19,17 @@ from llamad.engine.cache.chains cimport (
 from llamad.engine.cache.host_cache cimport (
     cache_drop_beginnings, cache_drop_superseded, cache_has_staging_room, cache_take_pages,
 )
-from llamad.engine.cache.staging cimport staging_bytes, staging_has, staging_read, staging_rest
-from llamad.engine.costs.scheduler cimport CACHE_TOKENS_MIN, RARE_LEARN_RATE, SEGMENT_TOKENS
+from llamad.engine.cache.staging cimport (
+    staging_bytes, staging_can_be_fast, staging_capacity, staging_fast, staging_has, staging_make_fast, staging_read,
+    staging_rest, staging_take,
+)
+from llamad.engine.costs.scheduler cimport CACHE_TOKENS_MIN, PART_BUFFER_PART, RARE_LEARN_RATE, SEGMENT_TOKENS
 from llamad.engine.kv.checkpoints cimport list_init, list_share
 from llamad.engine.kv.slots cimport Slot, Slots
 from llamad.protocol.cache_memory cimport (
     LLAMAD_CACHE_END, LLAMAD_CACHE_PART, LLAMAD_CACHE_STATE, memory_drop, memory_publish,
 )
+from llamad.ses1.ses1 cimport piece_bytes
 
 cdef enum:
     HEAD = 8                 # of SES1
@@ -84,6 +89,32 @@ cdef void _learn(Cache *cache, int64_t t_start, double n_tokens) noexcept nogil:
     cache_spent(cache, t_start)
 
 
+cdef void _make_part_buffer(Cache *cache, const Segment *part) noexcept nogil:
+    """Have a buffer in which there is room for any part, if a device copies to it faster than to the pages of an entry.
+    This keeps what the part follows or replaces."""
+    cdef int64_t t_start = now_us()
+    cdef size_t n = piece_bytes(cache.trust.layout, <uint32_t>SEGMENT_TOKENS)
+    if staging_fast(&cache.staging, n) != NULL or not staging_can_be_fast(&cache.staging, n) or (
+            staging_capacity(n) > cache.bytes_max // PART_BUFFER_PART):
+        return
+    cache.extended = part.replaced if part.replaced >= 0 else part.before
+    if cache_has_staging_room(cache, n):
+        staging_make_fast(&cache.staging, n)
+    cache.extended = -1
+    cache_spent(cache, t_start)
+
+
+cdef int _read_to(Cache *cache, const Slots *slots, int32_t seq, uint8_t *pages, size_t n_state,
+                  int is_part) noexcept nogil:
+    """Read the sequence's state to these pages. Return whether that was possible."""
+    cdef uint8_t *buffer = staging_fast(&cache.staging, n_state) if is_part else NULL
+    if slots.table.state_get(slots.ctx, seq, pages if buffer == NULL else buffer, n_state, 0) != n_state:
+        return 0
+    if buffer != NULL:
+        memcpy(pages, buffer, n_state)
+    return 1
+
+
 cdef CacheEntry *_save(Cache *cache, Slots *slots, const Slot *slot, const Segment *part) noexcept nogil:
     """Save this part of the slot's state, or the whole if it is NULL, for this engine alone. Return its entry, or
     NULL."""
@@ -93,15 +124,13 @@ cdef CacheEntry *_save(Cache *cache, Slots *slots, const Slot *slot, const Segme
     cdef size_t n_head = HEAD + <size_t>n_end * sizeof(int32_t)
     cdef size_t n_state = slots.table.state_size(slots.ctx, seq, 0)
     cdef CacheEntry *entry
-    cdef uint8_t *pages
     cdef int32_t row = -1
     if n_state > 0:
         row = _take_row(cache, slots, slot, part, n_head + n_state)
     if row < 0:
         chain_close(cache, slot, seq)
         return NULL
-    pages = cache.memory.places[row].data
-    if slots.table.state_get(slots.ctx, seq, pages + n_head, n_state, 0) != n_state:
+    if not _read_to(cache, slots, seq, cache.memory.places[row].data + n_head, n_state, part != NULL):
         chain_close(cache, slot, seq)
         memory_drop(cache.memory, row)
         return NULL
@@ -125,16 +154,16 @@ cdef void _publish(Cache *cache, const CacheEntry *entry) noexcept nogil:
 
 # --- cut out of whole states ----------------------------------------------------------------------------------------
 
-cdef int _read(Cache *cache, Slots *slots, const Slot *slot) noexcept nogil:
-    """Have the slot's state in the buffer. Return whether that was possible. It takes at most half of the limit, because
-    the parts must fit beside it."""
-    cdef size_t n_state, n
-    if staging_has(&cache.staging, slot):
-        return 1
-    n_state = slots.table.state_size(slots.ctx, slot.id, 0)
-    n = staging_bytes(n_state, slot.n_tokens)
-    return (n_state > 0 and n <= cache.bytes_max // 2 and cache_has_staging_room(cache, n)
-            and staging_read(&cache.staging, slots.table, slots.ctx, slot, n_state))
+cdef size_t _make_buffer(Cache *cache, Slots *slots, const Slot *slot) noexcept nogil:
+    """Have a buffer for the slot's state. Return the size of the state, or 0 if there is no buffer. It takes at most half
+    of the limit, because the parts must fit beside it."""
+    cdef int64_t t_start = now_us()
+    cdef size_t n_state = slots.table.state_size(slots.ctx, slot.id, 0)
+    cdef size_t n = staging_bytes(n_state, slot.n_tokens)
+    cdef int has_buffer = (n_state > 0 and n <= cache.bytes_max // 2 and cache_has_staging_room(cache, n)
+                           and staging_take(&cache.staging, n) != NULL)
+    cache_spent(cache, t_start)
+    return n_state if has_buffer else 0
 
 
 cdef CacheEntry *_save_cut(Cache *cache, const Slots *slots, const Slot *slot, const Segment *part) noexcept nogil:
@@ -166,15 +195,20 @@ cdef int _save_next_cut(Cache *cache, Slots *slots, const Slot *slot, uint64_t *
     """Save the next part of the slot's state. Return whether that was possible; then id becomes that of the last entry
     that the slot has now, or 0 if there is no room."""
     cdef int64_t t_start = now_us()
-    cdef double n_copied = 0 if staging_has(&cache.staging, slot) else slot.n_tokens
+    cdef double n_copied = 0
+    cdef size_t n_state
     cdef const CacheEntry *entry = NULL
     cdef Segment part
     chain_plan(cache, slot, &part)
     if chain_is_saved(&part):
         id[0] = cache.entries[chain_saved(cache, slot)].id
         return 1
-    if not _read(cache, slots, slot):
-        return 0
+    if not staging_has(&cache.staging, slot):
+        n_state = _make_buffer(cache, slots, slot)
+        t_start = now_us()  # a buffer is allocated now and then, so it is no cost of saving
+        if n_state == 0 or not staging_read(&cache.staging, slot, n_state):
+            return 0
+        n_copied = slot.n_tokens
     chain_plan(cache, slot, &part)  # again, because entries may have been dropped for the buffer
     if chain_cut(cache, &part, NULL, 0) < 0:
         return 0
@@ -207,6 +241,7 @@ cdef uint64_t cache_save_next(Cache *cache, Slots *slots, const Slot *slot) noex
         chain_plan(cache, slot, &part)
         if chain_is_saved(&part):
             return cache.entries[cache.by_row[part.before]].id
+        _make_part_buffer(cache, &part)
         entry = _save(cache, slots, slot, &part)
     else:
         entry = _save(cache, slots, slot, NULL)

@@ -10,7 +10,7 @@ from llamad.protocol.cache_memory cimport llamad_cache
 from llamad.protocol.messages cimport ActionCommand
 
 cdef int cache_init(Cache *cache, size_t bytes_max, Checkpoints *checkpoints, const llamad_table *table,
-                    void *ctx, llamad_cache *memory) noexcept nogil
+                    void *ctx, llamad_cache *memory, int has_device) noexcept nogil
 cdef void cache_free(Cache *cache) noexcept nogil
 cdef int cache_prepare_insert(Cache *cache, const ActionCommand *command) noexcept nogil
 cdef size_t cache_part_bytes(const Cache *cache, int32_t n_end, int32_t n_cells) noexcept nogil

@@ -26,7 +26,7 @@ from llamad.engine.cache.spare_pages cimport (
     spare_ask, spare_count, spare_drop_one, spare_is_ready, spare_of_blob, spare_take, spare_take_blob,
     spare_unlock_all,
 )
-from llamad.engine.cache.staging cimport staging_capacity, staging_free
+from llamad.engine.cache.staging cimport staging_capacity, staging_free, staging_init
 from llamad.engine.costs.scheduler cimport CACHE_ENTRIES_MAX, CACHE_TOKENS_MIN, ENDS_MAX, STOCK_PART
 from llamad.engine.kv.checkpoints cimport list_cut, list_free, list_reaches, list_share
 from llamad.engine.kv.device_copies cimport copies_free, copies_has, copies_make, copies_restore
@@ -44,7 +44,7 @@ cdef enum:
 
 
 cdef int cache_init(Cache *cache, size_t bytes_max, Checkpoints *checkpoints, const llamad_table *table,
-                    void *ctx, llamad_cache *memory) noexcept nogil:
+                    void *ctx, llamad_cache *memory, int has_device) noexcept nogil:
     """Return 0, or -1 if memory ran out. The memory of states is allocated when they are saved."""
     memset(cache, 0, sizeof(Cache))
     cache.memory = cache.trust.memory = memory
@@ -53,6 +53,7 @@ cdef int cache_init(Cache *cache, size_t bytes_max, Checkpoints *checkpoints, co
     cache.table = table
     cache.ctx = ctx
     cache.spare_seq = cache.extended = cache.inserted = -1
+    staging_init(&cache.staging, table, ctx, has_device)
     if bytes_max == 0:
         return 0
     cache.entries = <CacheEntry *>calloc(CACHE_ENTRIES_MAX, sizeof(CacheEntry))
@@ -196,8 +197,9 @@ cdef size_t _rounded(size_t n) noexcept nogil:
 
 
 cdef int _make_room(Cache *cache, size_t n, int32_t *row) noexcept nogil:
-    """Evict the least valuable entries until n bytes fit into the limit, and return 1; 0 if they cannot. If row is -1, it
-    becomes that of an evicted entry with about as many pages, if there is one."""
+    """Evict the least valuable entries until n bytes fit into the limit, and return 1; 0 if they cannot. A buffer for
+    states that has none goes last. If row is -1, it becomes that of an evicted entry with about as many pages, if there
+    is one."""
     cdef size_t capacity
     cdef int32_t before
     cdef int64_t i
@@ -207,6 +209,9 @@ cdef int _make_room(Cache *cache, size_t n, int32_t *row) noexcept nogil:
         if spare_drop_one(cache):
             continue
         i = cache_least_valuable(cache)
+        if i < 0 and cache.staging.data != NULL and cache.staging.n_state == 0:
+            staging_free(&cache.staging)
+            continue
         if i < 0:
             return 0
         cache.n_dropped += 1

@@ -145,6 +145,11 @@ cdef enum:
     # long. Chosen: most states of small models, and the time between two turns of busy conversations.
     STAGING_BYTES_KEPT = 67108864
     STAGING_IDLE_US = 10000000
+    # The same for a buffer that a device copies to and from fast, whatever its size, because allocating half a gigabyte
+    # takes 150 ms. Chosen: the time in which a user reads an answer.
+    STAGING_FAST_IDLE_US = 30000000
+    # A buffer for parts of states takes at most 1/PART_BUFFER_PART of the prompt cache. Chosen: less than is prepared.
+    PART_BUFFER_PART = 16
     # Which idle slot gives up its prefix: among those with fewer tokens, the age alone decides. A neighbour of busy slots
     # comes before a slot that is worth up to this many times less. Chosen.
     VALUED_TOKENS_MIN = 256

@@ -76,6 +76,21 @@ cdef void _unlock_pages(void *ctx, uint8_t *data) noexcept nogil:
     fetch_add_int(&(<FakeModel *>ctx).n_locked, -1)
 
 
+cdef uint8_t *_alloc_pages(void *ctx, size_t n, void **buffer) noexcept nogil:
+    cdef FakeModel *model = <FakeModel *>ctx
+    model.n_page_requests += 1
+    if load_int(&model.refuses_pages):
+        return NULL
+    model.n_page_buffers += 1
+    buffer[0] = malloc(n)
+    return <uint8_t *>buffer[0]
+
+
+cdef void _free_pages(void *ctx, void *buffer) noexcept nogil:
+    (<FakeModel *>ctx).n_page_buffers -= 1
+    free(buffer)
+
+
 cdef llamad_table _table
 _table.version = LLAMAD_TABLE_VERSION
 _table.size = sizeof(llamad_table)
@@ -99,6 +114,8 @@ _table.state_set = fake_state_set
 _table.device_free = fake_device_free
 _table.lock_pages = _lock_pages
 _table.unlock_pages = _unlock_pages
+_table.alloc_pages = _alloc_pages
+_table.free_pages = _free_pages
 _table.tokenize = fake_tokenize
 _table.piece = fake_piece
 _table.detokenize = fake_detokenize
@@ -320,6 +337,20 @@ cdef class Fake:
     def n_locked(self) -> int:
         """Return the number of memory areas that are locked. All are unlocked before they are freed."""
         return self.model.n_locked
+
+    def refuse_pages(self) -> None:
+        """Allocate no more host memory that a device copies to fast."""
+        store_int(&self.model.refuses_pages, 1)
+
+    @property
+    def n_page_requests(self) -> int:
+        """Return how often such memory was requested."""
+        return self.model.n_page_requests
+
+    @property
+    def n_page_buffers(self) -> int:
+        """Return how many buffers of such memory are not freed yet."""
+        return self.model.n_page_buffers
 
     @property
     def n_decodes(self) -> int:

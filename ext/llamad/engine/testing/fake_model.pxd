@@ -43,6 +43,9 @@ ctypedef struct FakeModel:
     int32_t n_failures         # how many of them
     int32_t fail_media         # the next decode of rows returns this code
     int32_t n_locked           # number of locked states
+    int32_t n_page_requests    # for host memory that a device copies to fast,
+    int32_t n_page_buffers     # and how many such buffers there are
+    int32_t refuses_pages      # there is no more of it
     int32_t fail_seq           # decodes with this sequence return fail_seq_code, counted from 1; 0: none
     int32_t fail_seq_code
     int32_t refuse_above       # a decode with more tokens finds no room; -1: any number fits
