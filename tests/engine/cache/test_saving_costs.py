@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from support.states.adopting_engine import SIZES, Chained, answered
+from support.states.adopting_engine import SIZES, Chained, Cut, answered
 
 from llamad.engine.testing.fake import Fake
 from llamad.protocol.cache_memory import CacheMemory
@@ -21,7 +21,7 @@ def text(seed: int, n: int) -> bytes:
     return bytes(chance.randrange(33, 120) for _ in range(n))
 
 
-def computed_again(token_us: int, state_us: int) -> float:
+def computed_again(token_us: int, state_us: int, n_turn: int = 80) -> float:
     """The share of the prompt tokens that are computed again when more agents than slots take turns. The queue is never
     empty, and some slot is always busy."""
     fake = Fake(unified=True, token_us=token_us, state_us=state_us, **SIZES)
@@ -36,7 +36,7 @@ def computed_again(token_us: int, state_us: int) -> float:
                 n_all += len(prompts[i])
                 n_again += max(0, n_seen[i] - h.n_cached(task))
                 n_seen[i] = len(answered(prompts[i]))
-                prompts[i] = answered(prompts[i]) + text(100 * turn + i, 80)
+                prompts[i] = answered(prompts[i]) + text(100 * turn + i, n_turn)
                 del tasks[task]
                 tasks[h.submit(prompts[i], n_predict=4)] = i
         h.wait(*tasks)
@@ -48,6 +48,11 @@ def test_what_is_dear_to_compute_is_computed_once():
     assert computed_again(token_us=40, state_us=2000) < 0.05
 
 
+def test_a_part_may_take_longer_to_save_than_to_compute():
+    """Up to twice as long, for it is saved once, and would be computed again in every turn."""
+    assert computed_again(token_us=30, state_us=20_000, n_turn=508) < 0.05
+
+
 def test_what_is_cheap_to_compute_is_computed_again():
     """A state that takes as long as 20 times its tokens is saved at most now and then, to see what it takes."""
     assert computed_again(token_us=2, state_us=20_000) > 0.5
@@ -57,7 +62,7 @@ def test_what_is_cheap_to_compute_is_computed_again():
 def test_a_token_at_the_end_of_a_long_prompt_costs_more(depth_us, share):
     """It attends to all before it, so that long prompts are worth more than their first tokens say."""
     sizes = {"n_ctx": 16384, "n_cells": 40_000, "n_batch": 512}
-    fake = Fake(unified=True, token_us=4, depth_us=depth_us, state_us=4000, **sizes)
+    fake = Fake(unified=True, token_us=4, depth_us=depth_us, state_us=8000, **sizes)
     with Chained(CacheMemory(), fake, n_slots=N_SLOTS, has_device=True, **sizes) as h:
         prompts = [text(i, 12_000) for i in range(4)]
         for _ in range(2):
@@ -67,3 +72,20 @@ def test_a_token_at_the_end_of_a_long_prompt_costs_more(depth_us, share):
         assert n_cached >= (1 - share) * 4 * 12_000
         if share == 1.0:
             assert n_cached < 2 * 12_000
+
+
+def test_of_whole_states_those_of_conversations_are_saved_first():
+    """Computing the prompts takes 1.5 times as long as saving them: too little for one that may never come back."""
+    with Cut(
+        CacheMemory(), "streams", n_slots=1, token_us=40, state_us=100_000, has_device=True, cache_idle=False
+    ) as h:
+        prompts = [text(i, LONG) for i in range(4)]
+        for prompt in prompts[:3]:
+            h.ask(prompt)
+        assert h.stats()["cache_saves"] == 3  # the parts of the first one, to see what that takes
+        goes_on = answered(prompts[2]) + b"more"
+        h.ask(goes_on)
+        h.ask(prompts[3])
+        assert h.stats()["cache_saves"] == 6
+        assert h.ask(answered(goes_on) + b"and more") == len(answered(goes_on))
+        assert h.ask(prompts[1] + b"more") < 64

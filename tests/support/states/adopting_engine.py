@@ -98,7 +98,7 @@ class Cut(Chained):
             n_batch=SIZES["n_batch"],
             n_seqs=n_slots,
             **fake_options,
-            **{name: options.pop(name) for name in ("decode_us", "state_us") if name in options},
+            **{name: options.pop(name) for name in ("decode_us", "state_us", "token_us") if name in options},
         )
         if n_checkpoints:
             options = {"checkpoint_min_step": 8192, "checkpoint_bytes": MANY} | options

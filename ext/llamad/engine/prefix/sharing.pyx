@@ -5,12 +5,12 @@ from libc.stdint cimport int32_t, uint64_t
 from llamad.engine.cache.cache_entries cimport entries_get
 from llamad.engine.cache.cache_lookup cimport cache_common, cache_find, cache_holds
 from llamad.engine.cache.cache_saves cimport cache_has_all, cache_save, cache_save_next, cache_unsaved
-from llamad.engine.cache.chains cimport chain_can_hold
+from llamad.engine.cache.chains cimport chain_can_cut, chain_can_hold
 from llamad.engine.cache.eviction cimport slots_cheaper, slots_least_valuable
 from llamad.engine.cache.host_cache cimport cache_prepare_save, cache_restore
 from llamad.engine.costs.scheduler cimport (
     CACHE_TOKENS_MIN, GPU_SAVE_TOKENS_MIN, RESTORE_PART, SAVE_DOUBT, SAVE_GAIN, SAVE_PART, SAVE_PARTS_GAIN, SAVE_TOKENS_MIN,
-    SEGMENT_TOKENS, STATES_US_MAX, VALUED_TOKENS_MIN, WAIT_TOKENS_MIN,
+    SAVE_TURN_GAIN, SEGMENT_TOKENS, STATES_US_MAX, VALUED_TOKENS_MIN, WAIT_TOKENS_MIN,
 )
 from llamad.engine.kv.cells cimport cells_busy, cells_fit, cells_spare
 from llamad.engine.kv.chunk_reuse cimport reuse_chunks, reuse_reaches
@@ -150,20 +150,29 @@ cdef int prefix_time_is_up(const State *state) noexcept nogil:
     return state.cache.turn_us > STATES_US_MAX
 
 
-cdef int _pays(const State *state, int32_t begin, int32_t end, int32_t n_copied, int32_t gain) noexcept nogil:
+cdef int _pays(const State *state, int32_t begin, int32_t end, int32_t n_copied, double gain) noexcept nogil:
     """Return whether prefilling the tokens from `begin` to `end` takes `gain` times as long as copying the state of
     n_copied tokens, as far as both costs are known."""
     return state.cache.n_saves > 0 and state.plan.best_token_us > 0 and (
         costs_us(&state.plan.token_costs, begin, end) >= gain * n_copied * state.cache.save_token_us)
 
 
-cdef int _is_cheap_to_save(State *state, const Slot *slot, int32_t n_held) noexcept nogil:
+cdef double _save_gain(const State *state, const Slot *slot, int32_t n_saved) noexcept nogil:
+    """Return how many times as long as saving the slot prefilling it must take, so that it is saved. The cache has n_saved
+    tokens of it."""
+    cdef int goes_on = n_saved >= GPU_SAVE_TOKENS_MIN or slot.n_returns > 0
+    if chain_can_hold(&state.cache, &state.slots, slot):
+        return SAVE_PARTS_GAIN
+    return SAVE_TURN_GAIN if goes_on and chain_can_cut(&state.cache, &state.slots, slot) else SAVE_GAIN
+
+
+cdef int _is_cheap_to_save(State *state, const Slot *slot, int32_t n_held, int32_t n_saved) noexcept nogil:
     """Return whether saving the tokens from n_held on pays: they may be prefilled faster than what the cache lacks of the
-    state is copied, above all by a GPU. The cost of saving is measured once: a part at any time, a whole state while
-    nothing decodes. A CPU also saves whatever would lose a large part."""
+    state is copied, above all by a GPU. The cache has n_saved tokens of the slot. The cost of saving is measured once: a
+    part at any time, a whole state while nothing decodes. A CPU also saves whatever would lose a large part."""
     cdef int32_t n = slot.n_tokens - n_held, n_copied = cache_unsaved(&state.cache, &state.slots, slot)
     cdef int in_parts = chain_can_hold(&state.cache, &state.slots, slot)
-    if _pays(state, n_held, slot.n_tokens, n_copied, SAVE_PARTS_GAIN if in_parts else SAVE_GAIN):
+    if _pays(state, n_held, slot.n_tokens, n_copied, _save_gain(state, slot, n_saved)):
         return 1
     if not state.plan.has_device and SAVE_PART * n >= n_copied:
         return 1
@@ -201,7 +210,7 @@ cdef int _is_worth_saving(State *state, const Slot *slot, int32_t n_keep) noexce
     n_held = max(n_held, n_saved)
     if slot.n_tokens - n_held < _least_worth_saving(state, n_saved):
         return 0
-    return _is_cheap_to_save(state, slot, n_held)
+    return _is_cheap_to_save(state, slot, n_held, n_saved)
 
 
 cdef void _save(State *state, Slot *slot, int32_t n_keep) noexcept nogil:
