@@ -31,7 +31,7 @@ OTHER_TOKENS = 600  # of the prompt that takes the slot
 QUIET_SECONDS = 3.0  # nothing more is written to disk once nothing was for so long
 REREAD, SLOT, HOST, DISK = "computed again", "slot", "host memory", "disk, after a restart"
 FILES = "(only reading the files)"
-N_READERS = 4  # threads
+N_READERS = 8  # threads
 PIECE_BYTES = 1 << 20
 COLUMNS = "| tokens | state in | first token, ms | share of computing | tokens computed | MiB on disk |"
 

@@ -35,13 +35,16 @@ from llamad.ses1.ses1 import Layout, StateError
 log = logging.getLogger("llamad.cache")
 
 N_THREADS = 2  # prompts at once
-N_HELPERS = min(3, (os.cpu_count() or 1) - 1)  # more threads for the files of a prompt
+# More threads for the files of a prompt: some copy and verify while the others keep the disk busy.
+N_HELPERS = min(7, (os.cpu_count() or 1) // 2)
 N_AHEAD = N_HELPERS + 1  # blocks that are read while one is taken
 # Bytes per second, until something was read.
 SPEED_DEFAULT = 500e6
 SPEED_LEARN_RATE = 0.3
 SPEED_BYTES_MIN = 8 << 20  # smaller reads say little about the speed of larger ones
-MEASURED_BYTES, MEASURED_FILES = 64 << 20, 256  # of what was used last
+# How much is read at the start to learn the speed, of what was used last, and for how long at most.
+MEASURED_BYTES, MEASURED_FILES = 512 << 20, 256
+MEASURED_SECONDS = 0.5
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -219,10 +222,17 @@ class Reader:
                 n_bytes += one.n_bytes
         if n_bytes < SPEED_BYTES_MIN or self._is_closed:
             return
-        t_begin = time.monotonic()
+        t_begin, n_read = time.monotonic(), deque[int]()
+
+        def read(one: Stored, buffer: Blob) -> bool:
+            if time.monotonic() - t_begin > MEASURED_SECONDS:
+                return True
+            n_read.append(one.n_bytes)
+            return self._read_one(one, buffer, threading.Event())
+
         try:
-            if self._for_all(blocks, lambda one, buffer: self._read_one(one, buffer, threading.Event())):
-                self._speed = n_bytes / max(time.monotonic() - t_begin, 1e-6)
+            if self._for_all(blocks, read):
+                self._speed = sum(n_read) / max(time.monotonic() - t_begin, 1e-6)
         except (OSError, MemoryError) as error:
             self._faults.failed(error)
 
