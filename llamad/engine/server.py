@@ -47,6 +47,7 @@ READ_BYTES = 1 << 18
 # How often the progress of the load is checked; more often at first, because the front waits for the first message.
 VOCAB_SECONDS = 0.005
 PROGRESS_SECONDS = 0.25
+PAGE_THREADS = 3  # threads that allocate pages for the prompt cache, if a GPU computes
 N_COMPILING = 4  # grammars that are compiled at once; the front decides which ones
 
 M = TypeVar("M", bound=messages.FromFront)
@@ -277,15 +278,22 @@ def _serve(server: Server, settings: ModelSettings, start: messages.Start) -> in
         bind_caller(pools.decode if pools else None)
         outcome.append(core.run())
 
-    tending = threading.Thread(target=instance.tend_cache, name="llamad-cache", daemon=True)
-    tending.start()
+    beside = [threading.Thread(target=instance.tend_cache, name="llamad-cache", daemon=True)]
+    if ready.has_device:
+        more = min(PAGE_THREADS, (os.cpu_count() or 1) // 4)
+        beside += [
+            threading.Thread(target=core.prepare_pages, name="llamad-pages", daemon=True) for _ in range(more)
+        ]
+    for one in beside:
+        one.start()
     thread = threading.Thread(target=run, name="llamad-engine", daemon=True)
     thread.start()
     Trimmer(lambda: core.n_idle() == settings.n_parallel).start()
     server.send(ready)
     thread.join()
     core.end_tending()
-    tending.join()
+    for one in beside:
+        one.join()
     instance.save()
     if outcome == [True]:
         return 0

@@ -80,6 +80,9 @@ class Harness:
     def _run(self) -> None:
         self.was_lost = not self.core.run()
 
+    def __del__(self):
+        self.core = None  # before the fake, to which it gives its memory back
+
     def __enter__(self):
         self._thread.start()
         return self

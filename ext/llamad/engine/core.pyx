@@ -9,7 +9,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from llamad.base.system cimport fetch_add_int, futex_wait, futex_wake_all, load_int, now_us, store_int, wake_send
 from llamad.engine.cache.adoption cimport adoption_run
 from llamad.engine.cache.host_cache cimport cache_free, cache_init
-from llamad.engine.cache.spare_pages cimport spare_is_awaited, spare_prepare
+from llamad.engine.cache.spare_pages cimport spare_prepare
 from llamad.engine.drafts.draft_model cimport DraftModel
 from llamad.engine.drafts.drafts cimport Drafter, drafts_free, drafts_init
 from llamad.engine.kv.cells cimport cells_used
@@ -105,7 +105,6 @@ cdef class Core:
             raise MemoryError()
         state.cache.drops_idle = not cache_idle
         state.cache.spare_seq = spare_seq
-        state.cache.locks_inserted = has_device
         if drafts_init(&state.drafts, n_slots, has_device) < 0:
             raise MemoryError()
         self._start_threads(n_slots, n_sampler_threads, grammar_work)
@@ -242,8 +241,7 @@ cdef class Core:
             store_int(&memory.is_tended, 1)
             while not load_int(&self.is_ending) and load_int(&memory.n_bad) == n_bad:
                 news = load_int(&memory.news)
-                if spare_is_awaited(&state.cache):
-                    spare_prepare(&state.cache)
+                if spare_prepare(&state.cache):
                     wake_send(state.channel.command_fd)
                 elif not memory_sign(memory) and not trust_next(&state.cache.trust):
                     futex_wait(&memory.news, news, -1)
@@ -252,8 +250,22 @@ cdef class Core:
         self.n_bad = load_int(&memory.n_bad)
         return -1 if load_int(&self.is_ending) else self.n_bad
 
+    def prepare_pages(self) -> None:
+        """Allocate pages beside tend(), until end_tending(): for more threads, because one alone writes to new pages more
+        slowly than a disk is read."""
+        cdef State *state = &self.state
+        cdef llamad_cache *memory = &self.memory.cache
+        cdef int32_t news
+        with nogil:
+            while not load_int(&self.is_ending):
+                news = load_int(&memory.news)
+                if spare_prepare(&state.cache):
+                    wake_send(state.channel.command_fd)
+                else:
+                    futex_wait(&memory.news, news, -1)
+
     def end_tending(self) -> None:
-        """Make tend() return. Any thread."""
+        """Make tend() and prepare_pages() return. Any thread."""
         store_int(&self.is_ending, 1)
         fetch_add_int(&self.memory.cache.news, 1)
         futex_wake_all(&self.memory.cache.news)

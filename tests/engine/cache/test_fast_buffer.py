@@ -10,8 +10,6 @@ from support.states.adopting_engine import CUT, MANY, Chained, Cut, answered, un
 
 from llamad.protocol.cache_memory import CacheMemory
 
-KINDS = ["ranges", *CUT]
-
 
 def text(seed: int, n: int) -> bytes:
     chance = random.Random(seed)
@@ -49,7 +47,7 @@ def talk(h: Chained) -> None:
     h.keep(text(3, 600))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", CUT)
 def test_what_is_saved_through_it_is_the_same(kind):
     """As from a device that has no such memory, bit for bit."""
     fronts = CacheMemory(), CacheMemory()
@@ -67,47 +65,36 @@ def test_what_is_saved_through_it_is_the_same(kind):
         assert h.ask(last + b"more") == len(last)
 
 
-def test_parts_of_any_size_need_one_buffer():
+def test_parts_that_are_saved_by_themselves_need_none():
     with engine(CacheMemory(), "ranges") as h:
         for seed, n in enumerate((600, 3000, 1100)):
             h.keep(text(seed, n))
-        assert h.fake.n_page_requests == h.fake.n_page_buffers == 1
+        assert h.fake.n_page_requests == 0
 
 
 def test_a_device_without_such_memory_is_asked_once():
-    with engine(CacheMemory(), "ranges") as h:
+    with engine(CacheMemory(), "streams") as h:
         h.fake.refuse_pages()
         for seed in range(3):
-            h.keep(text(seed, 900 + seed))
+            h.keep(text(seed, 900))
         assert h.fake.n_page_requests == 1
-        assert h.stats()["cache_buffer"] == 0  # parts are read to where they are kept
 
 
-@pytest.mark.parametrize("kind", ["ranges", "streams"])
-def test_a_cpu_has_none(kind):
-    with engine(CacheMemory(), kind, has_device=False) as h:
+def test_a_cpu_has_none():
+    with engine(CacheMemory(), "streams", has_device=False) as h:
         h.keep(text(1, 900))
         assert h.fake.n_page_requests == 0
 
 
-def test_a_small_cache_has_none_for_parts():
-    """Its room is for prompts."""
-    with engine(CacheMemory(), "ranges", cache_bytes=150_000) as h:
-        h.keep(text(1, 900))
-        assert h.fake.n_page_requests == 0
-
-
-@pytest.mark.parametrize("kind", ["ranges", "streams"])
-def test_it_is_freed_with_the_engine(kind):
-    with engine(CacheMemory(), kind) as h:
+def test_it_is_freed_with_the_engine():
+    with engine(CacheMemory(), "streams") as h:
         h.keep(text(1, 900))
         assert h.fake.n_page_buffers == 1
     assert h.fake.n_page_buffers == 0
 
 
-@pytest.mark.parametrize("kind", ["ranges", "streams"])
-def test_it_is_freed_when_nothing_was_saved_for_a_while(kind):
-    with engine(CacheMemory(), kind) as h:
+def test_it_is_freed_when_nothing_was_saved_for_a_while():
+    with engine(CacheMemory(), "streams") as h:
         h.keep(text(1, 900))
         assert h.fake.n_page_buffers == 1
         until(lambda: h.fake.n_page_buffers == 0, 90)  # after 30 s
@@ -116,7 +103,7 @@ def test_it_is_freed_when_nothing_was_saved_for_a_while(kind):
         assert h.fake.n_page_buffers == 1
 
 
-@pytest.mark.parametrize("kind", ["ranges", "streams", "unified window"])
+@pytest.mark.parametrize("kind", ["streams", "unified window"])
 def test_it_counts_in_the_limit(kind):
     most = 300_000
     front = CacheMemory()

@@ -2,8 +2,7 @@
 # nothing: prefix/sharing.pyx and prefix/parking.pyx say what is saved.
 #
 # A slot is saved in parts, where that is possible (chains.pyx): through a spare sequence, or out of its whole state, which
-# is read once to the buffer of staging.pyx. The end of the state comes last. With a device each part goes through the
-# buffer, too.
+# is read once to the buffer of staging.pyx. The end of the state comes last.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
@@ -19,17 +18,13 @@ from llamad.engine.cache.chains cimport (
 from llamad.engine.cache.host_cache cimport (
     cache_drop_beginnings, cache_drop_superseded, cache_has_staging_room, cache_take_pages,
 )
-from llamad.engine.cache.staging cimport (
-    staging_bytes, staging_can_be_fast, staging_capacity, staging_fast, staging_has, staging_make_fast, staging_read,
-    staging_rest, staging_take,
-)
-from llamad.engine.costs.scheduler cimport CACHE_TOKENS_MIN, PART_BUFFER_PART, RARE_LEARN_RATE, SEGMENT_TOKENS
+from llamad.engine.cache.staging cimport staging_bytes, staging_has, staging_read, staging_rest, staging_take
+from llamad.engine.costs.scheduler cimport CACHE_TOKENS_MIN, RARE_LEARN_RATE, SEGMENT_TOKENS
 from llamad.engine.kv.checkpoints cimport list_init, list_share
 from llamad.engine.kv.slots cimport Slot, Slots
 from llamad.protocol.cache_memory cimport (
     LLAMAD_CACHE_END, LLAMAD_CACHE_PART, LLAMAD_CACHE_STATE, memory_drop, memory_publish,
 )
-from llamad.ses1.ses1 cimport piece_bytes
 
 cdef enum:
     HEAD = 8                 # of SES1
@@ -83,36 +78,15 @@ cdef CacheEntry *_add(Cache *cache, const Slots *slots, const Slot *slot, int32_
 
 
 cdef void _learn(Cache *cache, int64_t t_start, double n_tokens) noexcept nogil:
-    """Note how long it took to copy so many tokens."""
-    cdef double cost = <double>(now_us() - t_start) / max(n_tokens, 1.0)
-    cache.save_token_us += RARE_LEARN_RATE * (cost - cache.save_token_us) if cache.save_token_us > 0 else cost
+    """Note how long it took to copy so many tokens. Another thread allocates most pages before, so they do not count. A
+    short part takes nearly as long as a long one, and says little about a token of that. A lower cost is learned at once,
+    because the first copies load code and write to new pages."""
+    cdef double cost = <double>(now_us() - t_start - cache.pages_us) / max(n_tokens, <double>SEGMENT_TOKENS)
+    if cache.save_token_us == 0 or cost < cache.save_token_us:
+        cache.save_token_us = cost
+    else:
+        cache.save_token_us += RARE_LEARN_RATE * (cost - cache.save_token_us)
     cache_spent(cache, t_start)
-
-
-cdef void _make_part_buffer(Cache *cache, const Segment *part) noexcept nogil:
-    """Have a buffer in which there is room for any part, if a device copies to it faster than to the pages of an entry.
-    This keeps what the part follows or replaces."""
-    cdef int64_t t_start = now_us()
-    cdef size_t n = piece_bytes(cache.trust.layout, <uint32_t>SEGMENT_TOKENS)
-    if staging_fast(&cache.staging, n) != NULL or not staging_can_be_fast(&cache.staging, n) or (
-            staging_capacity(n) > cache.bytes_max // PART_BUFFER_PART):
-        return
-    cache.extended = part.replaced if part.replaced >= 0 else part.before
-    if cache_has_staging_room(cache, n):
-        staging_make_fast(&cache.staging, n)
-    cache.extended = -1
-    cache_spent(cache, t_start)
-
-
-cdef int _read_to(Cache *cache, const Slots *slots, int32_t seq, uint8_t *pages, size_t n_state,
-                  int is_part) noexcept nogil:
-    """Read the sequence's state to these pages. Return whether that was possible."""
-    cdef uint8_t *buffer = staging_fast(&cache.staging, n_state) if is_part else NULL
-    if slots.table.state_get(slots.ctx, seq, pages if buffer == NULL else buffer, n_state, 0) != n_state:
-        return 0
-    if buffer != NULL:
-        memcpy(pages, buffer, n_state)
-    return 1
 
 
 cdef CacheEntry *_save(Cache *cache, Slots *slots, const Slot *slot, const Segment *part) noexcept nogil:
@@ -124,13 +98,15 @@ cdef CacheEntry *_save(Cache *cache, Slots *slots, const Slot *slot, const Segme
     cdef size_t n_head = HEAD + <size_t>n_end * sizeof(int32_t)
     cdef size_t n_state = slots.table.state_size(slots.ctx, seq, 0)
     cdef CacheEntry *entry
+    cdef uint8_t *pages
     cdef int32_t row = -1
     if n_state > 0:
         row = _take_row(cache, slots, slot, part, n_head + n_state)
     if row < 0:
         chain_close(cache, slot, seq)
         return NULL
-    if not _read_to(cache, slots, seq, cache.memory.places[row].data + n_head, n_state, part != NULL):
+    pages = cache.memory.places[row].data
+    if slots.table.state_get(slots.ctx, seq, pages + n_head, n_state, 0) != n_state:
         chain_close(cache, slot, seq)
         memory_drop(cache.memory, row)
         return NULL
@@ -241,7 +217,6 @@ cdef uint64_t cache_save_next(Cache *cache, Slots *slots, const Slot *slot) noex
         chain_plan(cache, slot, &part)
         if chain_is_saved(&part):
             return cache.entries[cache.by_row[part.before]].id
-        _make_part_buffer(cache, &part)
         entry = _save(cache, slots, slot, &part)
     else:
         entry = _save(cache, slots, slot, NULL)

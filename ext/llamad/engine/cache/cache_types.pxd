@@ -36,7 +36,8 @@ ctypedef struct CacheEntry:
 cdef enum SpareState:
     SPARE_NONE = 0
     SPARE_WANTED = 1
-    SPARE_READY = 2
+    SPARE_PREPARED = 2       # a thread is preparing them
+    SPARE_READY = 3
 
 cdef enum:
     SPARES_MAX = 16
@@ -68,12 +69,14 @@ ctypedef struct Cache:
     Staging staging          # for whole states
     uint64_t pinned          # the entry that is being restored, which must not be dropped; 0: none
     int32_t extended         # the row of an entry behind which another one is being saved; -1: none
-    int32_t locks_inserted   # pages of states that are inserted are locked
+    int32_t has_device       # a device reads and writes the states
     int32_t inserted         # the row of the last entry that was inserted, behind which another one may come; -1: none
     Spare spares[SPARES_MAX]
     size_t n_spare           # the bytes of all of them
     int64_t turn_us          # time spent on states in this turn of the engine
     double save_token_us     # the learned cost of saving, per token
+    int64_t pages_us         # how long the last pages took to come
+    double return_rate       # the share of long prompts that came back, of late
 
     # Only the engine thread writes these, any thread reads them.
     int64_t n_entries

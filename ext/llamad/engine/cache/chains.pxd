@@ -34,5 +34,7 @@ cdef int32_t chain_return(Cache *cache, int64_t i) noexcept nogil
 cdef size_t chain_bytes(const Cache *cache, int64_t i) noexcept nogil
 cdef int64_t chain_part(const Cache *cache, int64_t i, int32_t begin) noexcept nogil
 cdef int32_t chain_boundary(const Cache *cache, int64_t i, int32_t n) noexcept nogil
+cdef int64_t chain_unlocked(const Cache *cache, int64_t i) noexcept nogil
+cdef void chain_lock(Cache *cache, int64_t i) noexcept nogil
 cdef int chain_restore_part(Cache *cache, const Slot *slot, int64_t i) noexcept nogil
 cdef int64_t chain_restore(Cache *cache, const Slot *slot, int64_t i) noexcept nogil

@@ -266,6 +266,21 @@ cdef int32_t chain_boundary(const Cache *cache, int64_t i, int32_t n) noexcept n
     return cache.entries[i].begin
 
 
+cdef int64_t chain_unlocked(const Cache *cache, int64_t i) noexcept nogil:
+    """Return the index of the entry, or of one before it, whose pages nobody has tried to lock; -1 if there is none."""
+    if chain_is_joined(cache, i):
+        return -1  # a device reads it from the buffer
+    while i >= 0 and cache.entries[i].is_locked:
+        i = chain_before(cache, i)
+    return i
+
+
+cdef void chain_lock(Cache *cache, int64_t i) noexcept nogil:
+    """Lock the pages of one entry, so that a device reads them faster. This is tried only once for each."""
+    cdef CacheEntry *entry = &cache.entries[i]
+    entry.is_locked = 1 if cache.table.lock_pages(cache.ctx, entry.pages, entry.capacity) else -1
+
+
 cdef int chain_restore_part(Cache *cache, const Slot *slot, int64_t i) noexcept nogil:
     """Add the entry's cells to the slot's sequence, which has those before them. Return 1, or 0 if that was not possible;
     then the sequence has what it had. If llama.cpp ends the engine here, the next one does not try the entry again."""
@@ -275,6 +290,8 @@ cdef int chain_restore_part(Cache *cache, const Slot *slot, int64_t i) noexcept 
     cdef unsigned int state
     if not trust_row(&cache.trust, entry.row):
         return 0
+    if cache.has_device and entry.is_locked == 0:
+        chain_lock(cache, i)  # even for a single use: locking takes a third of the time that it saves (H200)
     state = memory_risk(cache.memory, entry.row)
     if cache.table.state_set(cache.ctx, seq, entry.pages + n, entry.n_state, 0) != entry.n_state:
         cache.table.seq_rm(cache.ctx, seq, -1, -1)

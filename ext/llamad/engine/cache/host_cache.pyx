@@ -19,7 +19,8 @@ from llamad.engine.cache.cache_lookup cimport cache_hash, cache_shares
 from llamad.engine.cache.cache_types cimport SPARE_READY, Cache, CacheEntry, Spare, cache_held, cache_spent
 from llamad.engine.cache.chains cimport (
     Segment, chain_before, chain_bytes, chain_can_cut, chain_can_hold, chain_end_bytes, chain_has, chain_is_joined,
-    chain_ending, chain_is_saved, chain_link, chain_plan, chain_restore, chain_return, chain_use,
+    chain_ending, chain_is_saved, chain_link, chain_lock, chain_plan, chain_restore, chain_return, chain_unlocked,
+    chain_use,
 )
 from llamad.engine.cache.eviction cimport cache_is_kept, cache_least_valuable
 from llamad.engine.cache.spare_pages cimport (
@@ -53,6 +54,8 @@ cdef int cache_init(Cache *cache, size_t bytes_max, Checkpoints *checkpoints, co
     cache.table = table
     cache.ctx = ctx
     cache.spare_seq = cache.extended = cache.inserted = -1
+    cache.has_device = has_device
+    cache.return_rate = 1.0
     staging_init(&cache.staging, table, ctx, has_device)
     if bytes_max == 0:
         return 0
@@ -238,13 +241,17 @@ cdef int cache_has_staging_room(Cache *cache, size_t n) noexcept nogil:
 cdef int32_t cache_take_pages(Cache *cache, size_t n, int32_t row) noexcept nogil:
     """Return a row with pages for n bytes within the limit, or -1. `row` is one that the caller has, or -1: its pages, or
     spare ones, or those of an evicted entry are used again if they fit, because new pages are slower to write to."""
+    cdef int64_t t_start = now_us()
+    cache.pages_us = 0
     if row < 0:
         row = spare_take(cache, n)
     if not _make_room(cache, max(_rounded(n), cache.memory.rows[row].capacity if row >= 0 else 0), &row):
         if row >= 0:
             memory_drop(cache.memory, row)
         return -1
-    return memory_take(cache.memory, n, row)
+    row = memory_take(cache.memory, n, row)
+    cache.pages_us = now_us() - t_start
+    return row
 
 
 cdef int _ask(Cache *cache, size_t n, uint64_t blob) noexcept nogil:
@@ -381,29 +388,19 @@ cdef void cache_copy(Cache *cache, const Slots *slots, const Slot *slot, uint64_
         cache_spent(cache, t_start)
 
 
-cdef int64_t _unlocked(const Cache *cache, uint64_t id) noexcept nogil:
-    """Return the index of the entry, or of one before it, whose pages nobody has tried to lock; -1 if there is none."""
-    cdef int64_t i = entries_index(cache, id)
-    if i >= 0 and chain_is_joined(cache, i):
-        return -1  # a device reads it from the buffer
-    while i >= 0 and cache.entries[i].is_locked:
-        i = chain_before(cache, i)
-    return i
-
-
 cdef int cache_is_slow(const Cache *cache, uint64_t id) noexcept nogil:
     """Return whether a device would read the entry from pages that nobody has tried to lock."""
-    return _unlocked(cache, id) >= 0 and not copies_has(&cache.copies, id)
+    cdef int64_t i = entries_index(cache, id)
+    return i >= 0 and chain_unlocked(cache, i) >= 0 and not copies_has(&cache.copies, id)
 
 
 cdef void cache_lock(Cache *cache, uint64_t id) noexcept nogil:
     """Lock pages of the entry, so that a device reads them faster. This is tried only once for each."""
-    cdef int64_t i = _unlocked(cache, id)
+    cdef int64_t i = entries_index(cache, id)
     cdef int64_t t_start = now_us()
-    cdef CacheEntry *entry
+    i = chain_unlocked(cache, i) if i >= 0 else -1
     if i >= 0:
-        entry = &cache.entries[i]
-        entry.is_locked = 1 if cache.table.lock_pages(cache.ctx, entry.pages, entry.capacity) else -1
+        chain_lock(cache, i)
         cache_spent(cache, t_start)
 
 

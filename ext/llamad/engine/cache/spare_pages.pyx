@@ -1,11 +1,13 @@
-# Owns: pages for entries of the prompt cache that are made later. The thread that tends the memory prepares them, because
-# new pages are slow to write to. It can also copy a blob into them: half a gigabyte would keep the streams waiting. The
+# Owns: pages for entries of the prompt cache that are made later. Threads beside the engine prepare them, because new pages
+# are slow to write to. It can also copy a blob into them: half a gigabyte would keep the streams waiting. The
 # engine thread asks for them between two steps, and is woken when they are there. They count in the cache's limit.
 from libc.stdint cimport int32_t, uint64_t
 from libc.string cimport memcpy
 
-from llamad.base.system cimport fetch_add_int, futex_wake_all, load_int, store_int
-from llamad.engine.cache.cache_types cimport SPARE_NONE, SPARE_READY, SPARE_WANTED, SPARES_MAX, Cache, Spare
+from llamad.base.system cimport fetch_add_int, futex_wake_all, load_int, store_int, swap_int
+from llamad.engine.cache.cache_types cimport (
+    SPARE_NONE, SPARE_PREPARED, SPARE_READY, SPARE_WANTED, SPARES_MAX, Cache, Spare,
+)
 from llamad.protocol.blobs cimport blob_leave, blob_use, llamad_blob
 from llamad.protocol.cache_memory cimport memory_drop, memory_populate, memory_reserve
 
@@ -63,7 +65,7 @@ cdef int spare_is_awaited(const Cache *cache) noexcept nogil:
     """Return whether the other thread still prepares pages."""
     cdef int32_t i
     for i in range(SPARES_MAX):
-        if load_int(&cache.spares[i].state) == SPARE_WANTED:
+        if load_int(&cache.spares[i].state) in (SPARE_WANTED, SPARE_PREPARED):
             return 1
     return 0
 
@@ -150,24 +152,26 @@ cdef void _copy(Cache *cache, Spare *spare) noexcept nogil:
 
 cdef void _lock(Cache *cache, Spare *spare) noexcept nogil:
     """Lock the pages of a state that was inserted, if a device will read it: some request waits for it."""
-    if cache.locks_inserted and spare.n_copied:
+    if cache.has_device and spare.n_copied:
         spare.is_locked = cache.table.lock_pages(cache.ctx, cache.memory.places[spare.row].data, spare.n)
 
 
-cdef void spare_prepare(Cache *cache) noexcept nogil:
-    """Prepare the next pages that were asked for. For the thread that tends the memory."""
+cdef int spare_prepare(Cache *cache) noexcept nogil:
+    """Prepare the next pages that were asked for. Return whether there were any. Several threads beside the engine's may
+    do so at once."""
     cdef Spare *spare
     cdef int32_t i
     for i in range(SPARES_MAX):
         spare = &cache.spares[i]
-        if load_int(&spare.state) == SPARE_WANTED:
+        if load_int(&spare.state) == SPARE_WANTED and swap_int(&spare.state, SPARE_WANTED, SPARE_PREPARED):
             if memory_populate(cache.memory, spare.row, spare.n) != 0:
                 spare.n_copied = 0
             elif spare.blob:
                 _copy(cache, spare)
                 _lock(cache, spare)
             store_int(&spare.state, SPARE_READY)
-            return
+            return 1
+    return 0
 
 
 cdef void spare_unlock_all(Cache *cache) noexcept nogil:

@@ -25,9 +25,6 @@ cdef uint8_t *staging_take(Staging *staging, size_t n) noexcept nogil
 cdef int staging_has(const Staging *staging, const Slot *slot) noexcept nogil
 cdef size_t staging_bytes(size_t n_state, int32_t n_tokens) noexcept nogil
 cdef int staging_read(Staging *staging, const Slot *slot, size_t n_state) noexcept nogil
-cdef int staging_can_be_fast(const Staging *staging, size_t n) noexcept nogil
-cdef int staging_make_fast(Staging *staging, size_t n) noexcept nogil
-cdef uint8_t *staging_fast(Staging *staging, size_t n) noexcept nogil
 cdef void staging_rest(Staging *staging) noexcept nogil
 cdef void staging_free(Staging *staging) noexcept nogil
 cdef int staging_expire(Staging *staging, int64_t now) noexcept nogil

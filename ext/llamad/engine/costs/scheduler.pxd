@@ -100,9 +100,11 @@ cdef enum:
     # A state is saved or restored if prefilling takes this many times as long as saving (H200: prompts waited 40 ms for
     # states that could be prefilled again in 8 ms).
     SAVE_GAIN = 2
-    # The same for saving a conversation of which parts are cut out of the whole state. It goes on, so that what is saved
-    # serves more than one turn. Chosen.
-    SAVE_TURN_GAIN = 1
+    # The same where parts are cut out of the whole state: only that is read again in each turn. Chosen.
+    SAVE_CUT_GAIN = 1
+    # So many parts are saved to learn what that takes, because the first takes several times as long (H200: 67 ms instead
+    # of 4).
+    SAVE_TRIALS = 4
     # A CPU saves a state in any case if 1/SAVE_PART of it would be lost otherwise. A state is restored in any case if
     # 1/RESTORE_PART of it is gained. Chosen.
     SAVE_PART = 4
@@ -148,8 +150,6 @@ cdef enum:
     # The same for a buffer that a device copies to and from fast, whatever its size, because allocating half a gigabyte
     # takes 150 ms. Chosen: the time in which a user reads an answer.
     STAGING_FAST_IDLE_US = 30000000
-    # A buffer for parts of states takes at most 1/PART_BUFFER_PART of the prompt cache. Chosen: less than is prepared.
-    PART_BUFFER_PART = 16
     # Which idle slot gives up its prefix: among those with fewer tokens, the age alone decides. A neighbour of busy slots
     # comes before a slot that is worth up to this many times less. Chosen.
     VALUED_TOKENS_MIN = 256
@@ -191,6 +191,9 @@ cdef extern from *:
      * parts; but a prompt that is computed again competes with all others each time (H200, a 1B in F16, 12 agents with
      * 16,000 tokens over 4 slots: both took 10 to 15 µs a token, and with 1.0 77 % of the tokens were computed again). */
     #define SAVE_PARTS_GAIN 0.5
+    /* The weight of one prompt in the share of those that come back. Where none does, saving must pay at once. Chosen: the
+     * first prompts of some dozens of conversations say little. */
+    #define RETURN_LEARN_RATE 0.01
     /* Weight of the last step against the learned cost. Chosen. */
     #define LEARN_RATE 0.2
     /* The same for a GPU's chunks and for saved states, of which there are fewer. Chosen. */
@@ -215,6 +218,7 @@ cdef extern from *:
     """
     const double GAP_FACTOR
     const double SAVE_PARTS_GAIN
+    const double RETURN_LEARN_RATE
     const double LEARN_RATE
     const double RARE_LEARN_RATE
     const double FALL_RATE

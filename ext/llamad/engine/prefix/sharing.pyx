@@ -9,8 +9,8 @@ from llamad.engine.cache.chains cimport chain_can_cut, chain_can_hold
 from llamad.engine.cache.eviction cimport slots_cheaper, slots_least_valuable
 from llamad.engine.cache.host_cache cimport cache_prepare_save, cache_restore
 from llamad.engine.costs.scheduler cimport (
-    CACHE_TOKENS_MIN, GPU_SAVE_TOKENS_MIN, RESTORE_PART, SAVE_DOUBT, SAVE_GAIN, SAVE_PART, SAVE_PARTS_GAIN, SAVE_TOKENS_MIN,
-    SAVE_TURN_GAIN, SEGMENT_TOKENS, STATES_US_MAX, VALUED_TOKENS_MIN, WAIT_TOKENS_MIN,
+    CACHE_TOKENS_MIN, GPU_SAVE_TOKENS_MIN, RESTORE_PART, RETURN_LEARN_RATE, SAVE_CUT_GAIN, SAVE_DOUBT, SAVE_GAIN, SAVE_PART,
+    SAVE_PARTS_GAIN, SAVE_TOKENS_MIN, SAVE_TRIALS, SEGMENT_TOKENS, STATES_US_MAX, VALUED_TOKENS_MIN, WAIT_TOKENS_MIN,
 )
 from llamad.engine.kv.cells cimport cells_busy, cells_fit, cells_spare
 from llamad.engine.kv.chunk_reuse cimport reuse_chunks, reuse_reaches
@@ -157,26 +157,36 @@ cdef int _pays(const State *state, int32_t begin, int32_t end, int32_t n_copied,
         costs_us(&state.plan.token_costs, begin, end) >= gain * n_copied * state.cache.save_token_us)
 
 
-cdef double _save_gain(const State *state, const Slot *slot, int32_t n_saved) noexcept nogil:
-    """Return how many times as long as saving the slot prefilling it must take, so that it is saved. The cache has n_saved
-    tokens of it."""
-    cdef int goes_on = n_saved >= GPU_SAVE_TOKENS_MIN or slot.n_returns > 0
+cdef double _save_gain(const State *state, const Slot *slot) noexcept nogil:
+    """Return how many times as long as saving the slot prefilling it must take, so that it is saved: the more, the fewer
+    prompts have come back of late."""
+    cdef double gain = SAVE_GAIN
     if chain_can_hold(&state.cache, &state.slots, slot):
-        return SAVE_PARTS_GAIN
-    return SAVE_TURN_GAIN if goes_on and chain_can_cut(&state.cache, &state.slots, slot) else SAVE_GAIN
+        gain = SAVE_PARTS_GAIN
+    elif chain_can_cut(&state.cache, &state.slots, slot):
+        gain = SAVE_CUT_GAIN
+    return min(<double>SAVE_GAIN, gain / max(state.cache.return_rate, 0.01))
 
 
-cdef int _is_cheap_to_save(State *state, const Slot *slot, int32_t n_held, int32_t n_saved) noexcept nogil:
+cdef void _note_return(State *state, const Task *task, int32_t n_held) noexcept nogil:
+    """Note whether a prompt of which n_held tokens are held has come back: whether they are half of it."""
+    cdef double is_return = 2 * n_held >= task.command.n_prompt
+    if task.command.n_prompt >= GPU_SAVE_TOKENS_MIN:
+        state.cache.return_rate += RETURN_LEARN_RATE * (is_return - state.cache.return_rate)
+
+
+cdef int _is_cheap_to_save(State *state, const Slot *slot, int32_t n_held) noexcept nogil:
     """Return whether saving the tokens from n_held on pays: they may be prefilled faster than what the cache lacks of the
-    state is copied, above all by a GPU. The cache has n_saved tokens of the slot. The cost of saving is measured once: a
-    part at any time, a whole state while nothing decodes. A CPU also saves whatever would lose a large part."""
+    state is copied, above all by a GPU. The cost of saving is measured first: of some parts at any time, of a whole state
+    while nothing decodes. A CPU also saves whatever would lose a large part."""
     cdef int32_t n = slot.n_tokens - n_held, n_copied = cache_unsaved(&state.cache, &state.slots, slot)
-    cdef int in_parts = chain_can_hold(&state.cache, &state.slots, slot)
-    if _pays(state, n_held, slot.n_tokens, n_copied, _save_gain(state, slot, n_saved)):
+    cdef int in_parts = (chain_can_hold(&state.cache, &state.slots, slot)
+                         or chain_can_cut(&state.cache, &state.slots, slot))
+    if _pays(state, n_held, slot.n_tokens, n_copied, _save_gain(state, slot)):
         return 1
     if not state.plan.has_device and SAVE_PART * n >= n_copied:
         return 1
-    if state.cache.n_saves:
+    if state.cache.n_saves >= <uint64_t>(SAVE_TRIALS if in_parts else 1):
         state.cache.save_token_us *= SAVE_DOUBT
         return 0
     return state.plan.best_token_us > 0 and n >= CACHE_TOKENS_MIN and (
@@ -210,7 +220,7 @@ cdef int _is_worth_saving(State *state, const Slot *slot, int32_t n_keep) noexce
     n_held = max(n_held, n_saved)
     if slot.n_tokens - n_held < _least_worth_saving(state, n_saved):
         return 0
-    return _is_cheap_to_save(state, slot, n_held, n_saved)
+    return _is_cheap_to_save(state, slot, n_held)
 
 
 cdef void _save(State *state, Slot *slot, int32_t n_keep) noexcept nogil:
@@ -386,6 +396,7 @@ cdef void _prepare(State *state, Slot *slot, const Task *task) noexcept nogil:
     cdef uint64_t id = 0
     if state.cache.bytes_max:
         n_entry = _entry(state, task, n_copied, &id)
+        _note_return(state, task, max(n_entry, n_copied, n_moved))
         if n_entry:
             if _restore(state, slot, id, n_entry) == 0:
                 return
