@@ -1,4 +1,4 @@
-/* Host memory that is page-locked, so that a device reads and writes it faster. Runs on the engine thread. */
+/* Host memory that is page-locked, so that a device reads and writes it faster. Any thread. */
 #ifndef LLAMAD_HOST_PAGES_H
 #define LLAMAD_HOST_PAGES_H
 

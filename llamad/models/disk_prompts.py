@@ -157,8 +157,8 @@ class DiskPrompts:
 
 
 class Inserts:
-    """The actions that insert a prompt, of which the engine has a few at a time, in order: it copies a state while the
-    next one is being read."""
+    """The actions that insert a prompt, of which the engine has a few at a time: it copies a state while the next one
+    is being read. They stay in order, because the engine maps one blob after the other."""
 
     def __init__(self, engine: EngineClient, prefix: str) -> None:
         self._engine = engine

@@ -165,9 +165,8 @@ class Reader:
             blob = begun(tokens, one.about.n_bytes, target.arena)
             at = blob.size
             blob.size = at + one.about.n_bytes
-            with memoryview(blob) as view:
-                if not self._fill(one, view[at:], is_late):
-                    return None
+            if not self._fill(one, memoryview(blob)[at:], is_late):
+                return None
             part = Fetched(blob, len(tokens) // TOKEN_BYTES, one.about.begin)
             ses1.check_segment(target.layout, blob, target.n_vocab, target.n_ctx, part.n_begin, part.n_tokens)
         except StateError as error:

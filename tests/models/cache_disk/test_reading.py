@@ -1,6 +1,8 @@
 """What is read from the cache on disk: verified, no more than a prompt needs, and no longer than computing takes."""
 
 import asyncio
+import errno
+import os
 import random
 import threading
 import time
@@ -236,6 +238,24 @@ def test_a_block_of_another_model_is_refused(disk):
     assert not fetch_parts(other, taking)
     assert taking.ends == []
     assert other.cache.counts.n_broken > 0
+
+
+def test_a_disk_that_fails_costs_only_what_it_does_not_read(disk, monkeypatch):
+    disk.memory.put(TOKENS)
+    disk.step()
+    other, taking = again(disk), Taking()
+    read = os.preadv
+
+    def read_once(fd, views, at):
+        if taking.parts:
+            raise OSError(errno.EIO, "Input/output error")
+        return read(fd, views, at)
+
+    monkeypatch.setattr(reader, "N_AHEAD", 1)
+    monkeypatch.setattr("llamad.models.cache_disk.row_file.os.preadv", read_once)
+    assert not fetch_parts(other, taking)
+    assert taking.ends == [256]
+    assert other.cache.n_faults == 1
 
 
 def test_nothing_is_read_after_a_block_that_is_not_taken(disk):

@@ -19,7 +19,7 @@ from llamad.engine.cache.host_cache cimport (
     cache_drop_beginnings, cache_drop_superseded, cache_has_staging_room, cache_take_pages,
 )
 from llamad.engine.cache.staging cimport staging_bytes, staging_has, staging_read, staging_rest, staging_take
-from llamad.engine.costs.scheduler cimport CACHE_TOKENS_MIN, RARE_LEARN_RATE, SEGMENT_TOKENS
+from llamad.engine.costs.scheduler cimport CACHE_TOKENS_MIN, RISE_RATE, SEGMENT_TOKENS
 from llamad.engine.kv.checkpoints cimport list_init, list_share
 from llamad.engine.kv.slots cimport Slot, Slots
 from llamad.protocol.cache_memory cimport (
@@ -80,12 +80,12 @@ cdef CacheEntry *_add(Cache *cache, const Slots *slots, const Slot *slot, int32_
 cdef void _learn(Cache *cache, int64_t t_start, double n_tokens) noexcept nogil:
     """Note how long it took to copy so many tokens. Another thread allocates most pages before, so they do not count. A
     short part takes nearly as long as a long one, and says little about a token of that. A lower cost is learned at once,
-    because the first copies load code and write to new pages."""
+    a higher one slowly, because copies also wait for what a device still computes, and the first ones load code."""
     cdef double cost = <double>(now_us() - t_start - cache.pages_us) / max(n_tokens, <double>SEGMENT_TOKENS)
     if cache.save_token_us == 0 or cost < cache.save_token_us:
         cache.save_token_us = cost
     else:
-        cache.save_token_us += RARE_LEARN_RATE * (cost - cache.save_token_us)
+        cache.save_token_us += RISE_RATE * (cost - cache.save_token_us)
     cache_spent(cache, t_start)
 
 

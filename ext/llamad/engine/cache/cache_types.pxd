@@ -36,7 +36,7 @@ ctypedef struct CacheEntry:
 cdef enum SpareState:
     SPARE_NONE = 0
     SPARE_WANTED = 1
-    SPARE_PREPARED = 2       # a thread is preparing them
+    SPARE_BUSY = 2           # a thread is preparing them
     SPARE_READY = 3
 
 cdef enum:

@@ -329,9 +329,13 @@ cdef int cache_prepare_save(Cache *cache, const Slots *slots, const Slot *slot) 
 
 cdef int32_t _insert_pages(Cache *cache, const uint8_t *data, const ActionCommand *command,
                            int *is_locked) noexcept nogil:
-    """Return a row with the bytes that are inserted, or -1. Those that the other thread has copied were within the limit
-    before."""
-    cdef int32_t row = spare_take_blob(cache, command.blob, command.n_bytes, is_locked)
+    """Return a row with the bytes that are inserted, or -1. Those that another thread has copied were within the limit
+    before, but there may be too many entries."""
+    cdef int32_t row = 0  # of no evicted entry
+    is_locked[0] = 0
+    if not _make_room(cache, 0, &row):
+        return -1
+    row = spare_take_blob(cache, command.blob, command.n_bytes, is_locked)
     if row >= 0:
         return memory_take(cache.memory, command.n_bytes, row)
     row = cache_take_pages(cache, command.n_bytes, -1)
@@ -352,7 +356,7 @@ cdef int cache_insert(Cache *cache, const Slots *slots, const uint8_t *data,
     cdef int is_locked = 0
     if command.n_tokens > slots.n_ctx or command.n_bytes <= n_head or not 0 <= command.n_begin < command.n_tokens:
         return RESULT_FAILED
-    if cache.bytes_max == 0 or command.n_tokens < CACHE_TOKENS_MIN or cache.n_entries == CACHE_ENTRIES_MAX:
+    if cache.bytes_max == 0 or command.n_tokens < CACHE_TOKENS_MIN:
         return RESULT_NO_ROOM
     if chain_ending(cache, tokens, command.n_tokens, command.owner, &command.adapters) >= 0:
         return RESULT_DONE

@@ -6,7 +6,7 @@ from libc.string cimport memcpy
 
 from llamad.base.system cimport fetch_add_int, futex_wake_all, load_int, store_int, swap_int
 from llamad.engine.cache.cache_types cimport (
-    SPARE_NONE, SPARE_PREPARED, SPARE_READY, SPARE_WANTED, SPARES_MAX, Cache, Spare,
+    SPARE_NONE, SPARE_BUSY, SPARE_READY, SPARE_WANTED, SPARES_MAX, Cache, Spare,
 )
 from llamad.protocol.blobs cimport blob_leave, blob_use, llamad_blob
 from llamad.protocol.cache_memory cimport memory_drop, memory_populate, memory_reserve
@@ -65,7 +65,7 @@ cdef int spare_is_awaited(const Cache *cache) noexcept nogil:
     """Return whether the other thread still prepares pages."""
     cdef int32_t i
     for i in range(SPARES_MAX):
-        if load_int(&cache.spares[i].state) in (SPARE_WANTED, SPARE_PREPARED):
+        if load_int(&cache.spares[i].state) in (SPARE_WANTED, SPARE_BUSY):
             return 1
     return 0
 
@@ -163,7 +163,7 @@ cdef int spare_prepare(Cache *cache) noexcept nogil:
     cdef int32_t i
     for i in range(SPARES_MAX):
         spare = &cache.spares[i]
-        if load_int(&spare.state) == SPARE_WANTED and swap_int(&spare.state, SPARE_WANTED, SPARE_PREPARED):
+        if load_int(&spare.state) == SPARE_WANTED and swap_int(&spare.state, SPARE_WANTED, SPARE_BUSY):
             if memory_populate(cache.memory, spare.row, spare.n) != 0:
                 spare.n_copied = 0
             elif spare.blob:

@@ -196,10 +196,10 @@ cdef extern from *:
     #define RETURN_LEARN_RATE 0.01
     /* Weight of the last step against the learned cost. Chosen. */
     #define LEARN_RATE 0.2
-    /* The same for a GPU's chunks and for saved states, of which there are fewer. Chosen. */
+    /* The same for changes of adapters, of which there are fewer. Chosen. */
     #define RARE_LEARN_RATE 0.3
-    /* The learned cost of a prompt token on a GPU falls fast, because the first steps load code, and its minimum rises
-     * slowly (H200: before, states were saved that could be prefilled again in half the time). */
+    /* The learned cost of a prompt token on a GPU falls fast, because the first steps load code, and its minimum, like that
+     * of saving, rises slowly (H200: before, states were saved that could be prefilled again in half the time). */
     #define FALL_RATE 0.5
     /* Each time saving a state does not pay, its learned cost becomes lower by this: a high one is tried again some time.
      * Chosen. */
