@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
@@ -149,7 +150,9 @@ class DiskPrompts:
 
         inserts = Inserts(engine, model.prefix)
         if states.takes_parts and wanted.found.end is None:
-            are_read = await self._cache.fetch_parts(wanted, target, lambda one: inserts.add(action(one)))
+            are_read = await self._cache.fetch_parts(
+                wanted, target, lambda one: inserts.add(action(one), one.release)
+            )
         else:
             fetched = await self._cache.fetch(wanted, target)
             are_read = fetched is not None and await inserts.add(action(fetched))
@@ -165,21 +168,25 @@ class Inserts:
         self._prefix = prefix
         self._running: deque[asyncio.Task[bool]] = deque()
 
-    async def add(self, action: Action) -> bool:
-        """Send the action, and return whether another one may follow."""
+    async def add(self, action: Action, release: Callable[[], None] = lambda: None) -> bool:
+        """Send the action, and return whether another one may follow. `release` is called when the engine has the
+        state."""
         is_good = len(self._running) < AT_ONCE or await self._running.popleft()
         if is_good:
-            self._running.append(asyncio.create_task(self._act(action)))
+            self._running.append(asyncio.create_task(self._act(action, release)))
         return is_good
 
     async def finish(self) -> bool:
         """Return whether the engine has taken everything that was added."""
         return all([await one for one in self._running])
 
-    async def _act(self, action: Action) -> bool:
+    async def _act(self, action: Action, release: Callable[[], None]) -> bool:
         try:
             acted = await self._engine.act(action)
         except MemoryError:
             log.warning("%sno memory to read a prompt of %d bytes from disk", self._prefix, action.n_bytes)
             return False
-        return acted.result == RESULT_DONE
+        is_done = acted.result == RESULT_DONE
+        if is_done:
+            release()
+        return is_done

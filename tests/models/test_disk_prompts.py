@@ -11,6 +11,8 @@ from support.states.ses1_layouts import N_VOCAB, learn
 
 from llamad.client.adapters import NO_ADAPTERS, AdapterSet
 from llamad.client.events import Acted
+from llamad.models import disk_prompts
+from llamad.models.cache_disk import reader
 from llamad.models.disk_prompts import DiskPrompts, Hint
 from llamad.protocol.blobs import Arena
 from llamad.protocol.messages import ACTION_INSERT, RESULT_DONE, RESULT_ENGINE, RESULT_NO_ROOM
@@ -30,6 +32,7 @@ class Engine:
 
     async def act(self, action):
         self.actions.append(action)
+        assert action.n_bytes == len(action.blob)
         if self.is_stuck:
             await asyncio.sleep(3600)
         return Acted(self.result)
@@ -92,8 +95,26 @@ def test_an_engine_that_takes_parts_gets_them_in_order(model):
     actions = model.engine.actions
     assert [(one.n_begin, one.n_tokens) for one in actions] == [(0, 256), (256, 512), (512, 768), (768, 1000)]
     assert {(one.kind, one.owner, one.session) for one in actions} == {(ACTION_INSERT, 7, 55)}
-    assert all(one.n_bytes == len(one.blob) for one in actions)
     assert model.find(7) is None
+
+
+def test_memory_is_used_again_when_the_engine_has_its_part(model, monkeypatch):
+    model.host.states.takes_parts = True
+    monkeypatch.setattr(disk_prompts, "AT_ONCE", 1)
+    monkeypatch.setattr(reader, "N_AHEAD", 1)
+    seen = []
+
+    async def act(action):
+        seen.append((action.blob.id, bytes(action.blob)))
+        await asyncio.sleep(0)
+        assert bytes(action.blob) == seen[-1][1]
+        return Acted(RESULT_DONE)
+
+    model.engine.act = act
+    assert asyncio.run(model.insert())
+    assert len(seen) == 4
+    assert len({blob for blob, _ in seen}) < 4
+    assert len({data for _, data in seen}) == 4
 
 
 def test_parts_that_an_engine_does_not_take_end_it(model):

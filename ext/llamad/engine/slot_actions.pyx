@@ -9,6 +9,7 @@ from libc.string cimport memcpy, memset
 
 from llamad.base.system cimport now_us
 from llamad.engine.cache.host_cache cimport cache_insert, cache_prepare_insert
+from llamad.engine.cache.spare_pages cimport spare_forget
 from llamad.engine.events cimport emit_action
 from llamad.engine.kv.slots cimport SLOT_IDLE, Slot, may_use, slot_can_drop, slot_clear, slot_has_rows, slot_shift
 from llamad.engine.prefix.parking cimport parking_return
@@ -50,6 +51,8 @@ cdef void actions_add(State *state, const ActionCommand *command) noexcept nogil
 cdef void _drop(State *state, Action **link, int32_t result) noexcept nogil:
     cdef Action *action = link[0]
     link[0] = action.next
+    if action.command.kind == ACTION_INSERT:
+        spare_forget(&state.cache, action.command.blob)
     _send_result(state, action.command.id, result)
     free(action)
 
@@ -175,6 +178,8 @@ cdef void _run(State *state, Slot *slot, const ActionCommand *command) noexcept 
     cdef int64_t t_start = now_us()
     memset(&event, 0, sizeof(event))
     event.result = _act(state, slot, command, &event)
+    if command.kind == ACTION_INSERT:
+        spare_forget(&state.cache, command.blob)
     event.stall_us = now_us() - t_start
     if command.kind == ACTION_SAVE or command.kind == ACTION_RESTORE or command.kind == ACTION_INSERT:
         state.stats.state_us += event.stall_us

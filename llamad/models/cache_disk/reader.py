@@ -24,9 +24,10 @@ import msgspec
 from llamad.models.cache_disk.faults import Faults
 from llamad.models.cache_disk.folder import Folder
 from llamad.models.cache_disk.index import Found, Index, Stored
+from llamad.models.cache_disk.part_blobs import PartBlobs
 from llamad.models.cache_disk.prefixes import TOKEN_BYTES
 from llamad.models.cache_disk.row_file import EntryBroken, RowFile
-from llamad.models.cache_disk.state_rows import Joining, begun
+from llamad.models.cache_disk.state_rows import Joining, tokens_end, write_head
 from llamad.models.cache_disk.writer import Counts, Writer
 from llamad.protocol.blobs import Arena, Blob
 from llamad.ses1 import ses1
@@ -62,6 +63,17 @@ class Fetched(msgspec.Struct, frozen=True):
     blob: Blob
     n_tokens: int
     n_begin: int = 0
+    blobs: PartBlobs | None = None  # where the blob of a part comes from
+
+    def release(self) -> None:
+        """The engine has the state: the blob may be used for another part."""
+        if self.blobs is not None:
+            self.blobs.give(self.blob)
+
+
+def _part_bytes(found: Found) -> int:
+    """Return the size of the largest part of a prompt."""
+    return tokens_end(found.blocks[-1].n_tokens) + max(one.about.n_bytes for one in found.blocks)
 
 
 class Reader:
@@ -121,13 +133,16 @@ class Reader:
         were taken within this time. It ends with a block that is gone or broken, or for which `take` returns False."""
         loop, t_begin, is_late = asyncio.get_running_loop(), time.monotonic(), threading.Event()
         left, ahead, n_tokens = iter(found.blocks), deque[asyncio.Future[Fetched | None]](), 0
+        blobs = PartBlobs(_part_bytes(found), target.arena)
         self._n_bytes += found.n_bytes
         try:
             async with asyncio.timeout(seconds):
                 while True:
                     for one in islice(left, N_AHEAD - len(ahead)):
                         ahead.append(
-                            loop.run_in_executor(self._helpers, self._read_part, one, prompt, target, is_late)
+                            loop.run_in_executor(
+                                self._helpers, self._read_part, one, prompt, target, blobs, is_late
+                            )
                         )
                     if not ahead:
                         break
@@ -157,17 +172,17 @@ class Reader:
         self._n_stuck -= 1
 
     def _read_part(
-        self, one: Stored, prompt: bytes, target: Target, is_late: threading.Event
+        self, one: Stored, prompt: bytes, target: Target, blobs: PartBlobs, is_late: threading.Event
     ) -> Fetched | None:
         """Runs in a thread."""
         tokens = prompt[: one.about.begin * TOKEN_BYTES] + one.about.tokens
         try:
-            blob = begun(tokens, one.about.n_bytes, target.arena)
-            at = blob.size
+            blob = blobs.take()
+            at = write_head(blob, tokens)
             blob.size = at + one.about.n_bytes
             if not self._fill(one, memoryview(blob)[at:], is_late):
                 return None
-            part = Fetched(blob, len(tokens) // TOKEN_BYTES, one.about.begin)
+            part = Fetched(blob, len(tokens) // TOKEN_BYTES, one.about.begin, blobs)
             ses1.check_segment(target.layout, blob, target.n_vocab, target.n_ctx, part.n_begin, part.n_tokens)
         except StateError as error:
             self._writer.drop(one.name, str(error))

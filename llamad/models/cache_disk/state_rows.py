@@ -91,16 +91,14 @@ def _state(segment: Segment) -> memoryview:
     return segment.data[tokens_end(segment.n_tokens) :]
 
 
-def begun(tokens: bytes, n_state: int, arena: Arena | None) -> Blob:
-    """Return SES1 of these tokens up to its state, with room for n_state bytes. Raises MemoryError."""
+def write_head(blob: Blob, tokens: bytes) -> int:
+    """Let the blob have SES1 of these tokens up to its state, and return where that begins."""
     n_tokens = len(tokens) // TOKEN_BYTES
-    at = tokens_end(n_tokens)
-    blob = Blob(at + n_state, arena)
-    blob.size = at
+    blob.size = at = tokens_end(n_tokens)
     with memoryview(blob) as view:
         _HEAD.pack_into(view, 0, b"SES1", n_tokens)
         view[_HEAD.size : at] = tokens
-    return blob
+    return at
 
 
 class Joining:
@@ -111,8 +109,8 @@ class Joining:
         self.n_tokens = len(tokens) // TOKEN_BYTES
         self._layout = layout
         self._end = end
-        self._at = tokens_end(self.n_tokens)
-        self._blob = begun(tokens, layout.bytes(self.n_tokens), arena)
+        self._blob = Blob(tokens_end(self.n_tokens) + layout.bytes(self.n_tokens), arena)
+        self._at = write_head(self._blob, tokens)
         self._n_state = 0
 
     def add(self, piece: Buffer, begin: int) -> None:

@@ -37,10 +37,14 @@ class Block(NamedTuple):
 
 @pytest.fixture(scope="module")
 def blocks() -> list[Block]:
+    return blocks_of(PROMPT)
+
+
+def blocks_of(prompt: bytes) -> list[Block]:
     front = CacheMemory()
     made = []
     with Chained(front) as h:
-        h.keep(PROMPT)
+        h.keep(prompt)
         entry = max(front.entries(), key=lambda one: one.n_tokens)
         segments = front.pin(entry.id)
         states = [bytes(one.data[8 + 4 * one.n_tokens :]) for one in segments]
@@ -56,9 +60,9 @@ def blocks() -> list[Block]:
     return made
 
 
-def insert(h: Chained, block: Block, **options) -> int:
+def insert(h: Chained, block: Block, blob: Blob | None = None, **options) -> int:
     n = len(block.data)
-    blob = Blob(n)
+    blob = Blob(n) if blob is None else blob
     blob.size = n
     memoryview(blob)[:] = block.data
     return h.act(ACTION_INSERT, 0, blob, n_begin=block.begin, n_tokens=block.end, n_bytes=n, **options)
@@ -123,6 +127,20 @@ def test_what_the_cache_has_already_is_not_inserted_again(blocks):
         assert set(results(h, [insert(h, one) for one in blocks])) == {RESULT_DONE}
         assert n_before < h.stats()["cache_entries"] <= n_before + len(blocks) // 2
         assert h.ask(answered(PROMPT) + b"more") == len(answered(PROMPT))
+
+
+def test_a_blob_that_is_used_again_has_other_bytes(blocks):
+    """Also if the engine had what the blob has, and did not need the copy that another thread had made of it."""
+    other = text(2, N)
+    with Chained(CacheMemory()) as h:
+        blob = Blob(max(len(one.data) for one in blocks))
+        for one, two in zip(blocks, blocks_of(other), strict=True):
+            assert len(one.data) == len(two.data)
+            for block in (one, one, two):
+                assert h.done(insert(h, block, blob)).result == RESULT_DONE
+        assert h.stats()["cache_entries"] == 2 * len(blocks)
+        for prompt in (PROMPT, other):
+            assert h.ask(answered(prompt) + b"more") == len(answered(prompt))
 
 
 def test_parts_that_do_not_fit_are_refused_and_the_others_stay(blocks):

@@ -6,6 +6,7 @@ import os
 import random
 import threading
 import time
+from collections.abc import Awaitable, Callable
 
 import pytest
 from support.states.disk_cache import TARGET, Disk, again
@@ -182,7 +183,7 @@ class Taking:
         return [part.n_tokens for part in self.parts]
 
 
-def fetch_parts(disk: Disk, taking: Taking, tokens=TOKENS) -> bool:
+def fetch_parts(disk: Disk, taking: Callable[[Fetched], Awaitable[bool]], tokens=TOKENS) -> bool:
     wanted = disk.find(tokens)
     assert wanted is not None
 
@@ -214,6 +215,25 @@ def test_blocks_come_in_order_and_together_are_the_state(disk):
     assert join(TARGET.layout, pieces) == cut(TARGET.layout, ses1(TOKENS)[8 + 4 * 1000 :], 0, 1000)
     counts = other.cache.counts
     assert (counts.n_reads, counts.n_tokens_read, counts.n_late) == (1, 1000, 0)
+
+
+def test_the_memory_of_a_block_that_was_taken_is_used_again(disk, monkeypatch):
+    disk.memory.put(TOKENS)
+    disk.step()
+    monkeypatch.setattr(reader, "N_AHEAD", 1)
+    taken, blobs = [], set()
+
+    async def take(part: Fetched) -> bool:
+        taken.append(bytes(part.blob))
+        blobs.add(part.blob.id)
+        if len(taken) > 1:  # the first one is still needed
+            part.release()
+        return True
+
+    assert fetch_parts(again(disk), take)
+    pieces = [data[8 + 4 * min(1000, 256 * (i + 1)) :] for i, data in enumerate(taken)]
+    assert join(TARGET.layout, pieces) == cut(TARGET.layout, ses1(TOKENS)[8 + 4 * 1000 :], 0, 1000)
+    assert len(blobs) == 2
 
 
 def test_the_blocks_before_a_broken_one_are_taken(disk):

@@ -7,6 +7,7 @@ cdef int spare_ask(Cache *cache, int32_t row, size_t n, uint64_t blob) noexcept 
 cdef int32_t spare_take(Cache *cache, size_t n) noexcept nogil
 cdef const Spare *spare_of_blob(const Cache *cache, uint64_t blob) noexcept nogil
 cdef int32_t spare_take_blob(Cache *cache, uint64_t blob, size_t n, int *is_locked) noexcept nogil
+cdef void spare_forget(Cache *cache, uint64_t blob) noexcept nogil
 cdef int32_t spare_count(const Cache *cache, size_t n) noexcept nogil
 cdef int spare_is_ready(const Cache *cache, size_t n) noexcept nogil
 cdef int spare_is_awaited(const Cache *cache) noexcept nogil

@@ -104,6 +104,15 @@ cdef int32_t spare_take_blob(Cache *cache, uint64_t blob, size_t n, int *is_lock
     return _give(cache, spare)
 
 
+cdef void spare_forget(Cache *cache, uint64_t blob) noexcept nogil:
+    """Give back pages with the blob's bytes: if it is used again, it will have others. The front does that only when they
+    were inserted, so that no other thread has such pages."""
+    cdef Spare *spare = <Spare *>spare_of_blob(cache, blob)
+    if spare != NULL and load_int(&spare.state) == SPARE_READY:
+        _unlock(cache, spare)
+        memory_drop(cache.memory, _give(cache, spare))
+
+
 cdef Spare *_place(Cache *cache) noexcept nogil:
     """Return a place for other pages, in which there may be some that are given back; NULL if all are being prepared."""
     cdef int32_t i, _look
