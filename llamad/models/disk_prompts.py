@@ -149,14 +149,17 @@ class DiskPrompts:
             )
 
         inserts = Inserts(engine, model.prefix)
-        if states.takes_parts and wanted.found.end is None:
-            are_read = await self._cache.fetch_parts(
-                wanted, target, lambda one: inserts.add(action(one), one.release)
-            )
-        else:
-            fetched = await self._cache.fetch(wanted, target)
-            are_read = fetched is not None and await inserts.add(action(fetched))
-        return await inserts.finish() and are_read
+        try:
+            if states.takes_parts and wanted.found.end is None:
+                are_read = await self._cache.fetch_parts(
+                    wanted, target, lambda one: inserts.add(action(one), one.release)
+                )
+            else:
+                fetched = await self._cache.fetch(wanted, target)
+                are_read = fetched is not None and await inserts.add(action(fetched))
+        finally:
+            are_there = await inserts.finish()
+        return are_read and are_there
 
 
 class Inserts:
@@ -171,14 +174,23 @@ class Inserts:
     async def add(self, action: Action, release: Callable[[], None] = lambda: None) -> bool:
         """Send the action, and return whether another one may follow. `release` is called when the engine has the
         state."""
-        is_good = len(self._running) < AT_ONCE or await self._running.popleft()
+        is_good = True
+        if len(self._running) >= AT_ONCE:
+            # If nobody waits any more, the engine goes on: other parts come behind this one.
+            is_good = await asyncio.shield(self._running[0])
+            self._running.popleft()
         if is_good:
             self._running.append(asyncio.create_task(self._act(action, release)))
         return is_good
 
     async def finish(self) -> bool:
-        """Return whether the engine has taken everything that was added."""
-        return all([await one for one in self._running])
+        """Return whether the engine has taken everything that was added. Raises what one of the actions has raised, but
+        after all of them."""
+        results = await asyncio.gather(*self._running, return_exceptions=True)
+        for one in results:
+            if isinstance(one, BaseException):
+                raise one
+        return all(results)
 
     async def _act(self, action: Action, release: Callable[[], None]) -> bool:
         try:

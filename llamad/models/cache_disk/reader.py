@@ -26,6 +26,7 @@ from llamad.models.cache_disk.folder import Folder
 from llamad.models.cache_disk.index import Found, Index, Stored
 from llamad.models.cache_disk.part_blobs import PartBlobs
 from llamad.models.cache_disk.prefixes import TOKEN_BYTES
+from llamad.models.cache_disk.read_speed import BYTES_MIN, ReadSpeed
 from llamad.models.cache_disk.row_file import EntryBroken, RowFile
 from llamad.models.cache_disk.state_rows import Joining, tokens_end, write_head
 from llamad.models.cache_disk.writer import Counts, Writer
@@ -39,10 +40,6 @@ N_THREADS = 2  # prompts at once
 # More threads for the files of a prompt: some copy and verify while the others keep the disk busy.
 N_HELPERS = min(7, (os.cpu_count() or 1) // 2)
 N_AHEAD = N_HELPERS + 1  # blocks that are read while one is taken
-# Bytes per second, until something was read.
-SPEED_DEFAULT = 500e6
-SPEED_LEARN_RATE = 0.3
-SPEED_BYTES_MIN = 8 << 20  # smaller reads say little about the speed of larger ones
 # How much is read at the start to learn the speed, of what was used last, and for how long at most.
 MEASURED_BYTES, MEASURED_FILES = 512 << 20, 256
 MEASURED_SECONDS = 0.5
@@ -89,14 +86,17 @@ class Reader:
         )
         self._n_bytes = 0  # of the files that are being read, or wait for it
         self._n_stuck = 0  # reads that nobody waits for any more, but that have not ended
-        self._speed = SPEED_DEFAULT
+        self.speed = ReadSpeed()
         self._is_closed = False
 
     def can_read(self, n_bytes: int, seconds: float) -> bool:
         """Return whether so many bytes can be there within this time, as far as is known."""
         if self._is_closed or self._faults.is_paused or self._n_stuck >= N_THREADS:
             return False
-        return (self._n_bytes + n_bytes) / self._speed < seconds
+        if self.speed.seconds(self._n_bytes + n_bytes) < seconds:
+            return True
+        self.speed.doubt()
+        return False
 
     async def fetch(self, found: Found, prompt: bytes, target: Target, seconds: float) -> Fetched | None:
         """Return the state, or None if it is gone, broken or not there within this time."""
@@ -131,7 +131,7 @@ class Reader:
     ) -> bool:
         """Give the state to `take` block by block, in order, while the next ones are being read. Return whether all
         were taken within this time. It ends with a block that is gone or broken, or for which `take` returns False."""
-        loop, t_begin, is_late = asyncio.get_running_loop(), time.monotonic(), threading.Event()
+        loop, is_late = asyncio.get_running_loop(), threading.Event()
         left, ahead, n_tokens = iter(found.blocks), deque[asyncio.Future[Fetched | None]](), 0
         blobs = PartBlobs(_part_bytes(found), target.arena)
         self._n_bytes += found.n_bytes
@@ -162,8 +162,7 @@ class Reader:
             if n_tokens:
                 self._counts.n_reads += 1
                 self._counts.n_tokens_read += n_tokens
-        self._learn(found.n_bytes, time.monotonic() - t_begin)
-        await loop.run_in_executor(self._helpers, self._note_use, found)
+        loop.run_in_executor(self._helpers, self._note_use, found)  # nobody waits for it
         self._faults.worked()
         return True
 
@@ -200,7 +199,6 @@ class Reader:
 
     def _read(self, found: Found, prompt: bytes, target: Target, is_late: threading.Event) -> Fetched | None:
         """Runs in a thread."""
-        t_begin = time.monotonic()
         last = found.blocks[-1] if found.end is None else found.end
         tokens = prompt[: last.about.begin * TOKEN_BYTES] + last.about.tokens
         try:
@@ -219,7 +217,6 @@ class Reader:
         except (OSError, MemoryError) as error:
             self._faults.failed(error)
             return None
-        self._learn(found.n_bytes, time.monotonic() - t_begin)
         self._note_use(found)
         self._faults.worked()
         return Fetched(checked, n_tokens)
@@ -234,7 +231,7 @@ class Reader:
             if n_bytes < MEASURED_BYTES:
                 blocks.append(one)
                 n_bytes += one.n_bytes
-        if n_bytes < SPEED_BYTES_MIN or self._is_closed:
+        if n_bytes < BYTES_MIN or self._is_closed:
             return
         t_begin, n_read = time.monotonic(), deque[int]()
 
@@ -246,7 +243,7 @@ class Reader:
 
         try:
             if self._for_all(blocks, read):
-                self._speed = sum(n_read) / max(time.monotonic() - t_begin, 1e-6)
+                self.speed.measured(sum(n_read), time.monotonic() - t_begin)
         except (OSError, MemoryError) as error:
             self._faults.failed(error)
 
@@ -299,15 +296,18 @@ class Reader:
         Raises OSError."""
         if is_late.is_set():
             return False
+        self.speed.begin()
         try:
             with self._folder.opened() as folder, RowFile(folder, one.name) as file:
                 if file.description != one.about:
                     raise EntryBroken("it has changed since it was listed")
-                return file.read_into(view, is_late.is_set)
+                return file.read_into(view, is_late.is_set, self.speed.count)
         except FileNotFoundError:
             self._index.remove(one.name)
         except EntryBroken as error:
             self._writer.drop(one.name, str(error))
+        finally:
+            self.speed.end()
         return False
 
     def _note_use(self, found: Found) -> None:
@@ -320,10 +320,6 @@ class Reader:
                 self._folder.touch(one.name)
             except OSError:
                 return  # they are gone, or there is a fault that the next read will notice
-
-    def _learn(self, n_bytes: int, seconds: float) -> None:
-        if n_bytes >= SPEED_BYTES_MIN:
-            self._speed += SPEED_LEARN_RATE * (n_bytes / max(seconds, 1e-6) - self._speed)
 
     def close(self) -> None:
         """Start no more reads."""

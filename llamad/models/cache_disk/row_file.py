@@ -141,9 +141,14 @@ class RowFile:
             raise EntryBroken("its size does not fit its description")
         return about, _BEFORE + n
 
-    def read_into(self, view: memoryview, should_stop: Callable[[], bool] = lambda: False) -> bool:
+    def read_into(
+        self,
+        view: memoryview,
+        should_stop: Callable[[], bool] = lambda: False,
+        count: Callable[[int], None] = lambda _: None,
+    ) -> bool:
         """Fill the view, which has description.n_bytes, with the state's piece. Return False if `should_stop` has ended
-        it."""
+        it. `count` gets the number of bytes whenever some were read."""
         pos = 0
         while pos < len(view):
             if should_stop():
@@ -152,6 +157,7 @@ class RowFile:
             if n == 0:
                 raise EntryBroken("it was cut off while it was being read")
             pos += n
+            count(n)
         about = self.description
         if checksum(view) != about.checksum:
             raise EntryBroken("its checksum is wrong")

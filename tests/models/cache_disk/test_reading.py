@@ -13,7 +13,7 @@ from support.states.disk_cache import TARGET, Disk, again
 from support.states.fake_cache_memory import ses1, tokens_of
 from support.states.ses1_layouts import FORMS
 
-from llamad.models.cache_disk import reader
+from llamad.models.cache_disk import read_speed, reader
 from llamad.models.cache_disk.reader import Fetched
 from llamad.models.cache_disk.row_file import RowFile
 from llamad.ses1.ses1 import cut, join
@@ -138,8 +138,8 @@ def test_the_speed_of_the_disk_is_known_before_the_first_prompt(disk, monkeypatc
     for seed in range(4):
         disk.memory.put(tokens_of(seed, 1000))
     disk.step()
-    monkeypatch.setattr(reader, "SPEED_BYTES_MIN", 1)
-    monkeypatch.setattr(reader, "SPEED_DEFAULT", 1.0)
+    monkeypatch.setattr(reader, "BYTES_MIN", 1)
+    monkeypatch.setattr(read_speed, "SPEED_DEFAULT", 1.0)
     read = RowFile.read_into
 
     def read_slowly(*args):
@@ -155,12 +155,12 @@ def test_the_speed_of_the_disk_is_known_before_the_first_prompt(disk, monkeypatc
 def test_files_that_are_broken_or_too_few_say_nothing_of_the_speed(disk, monkeypatch):
     disk.memory.put(TOKENS)
     disk.step()
-    assert again(disk).cache.reader._speed == reader.SPEED_DEFAULT
-    monkeypatch.setattr(reader, "SPEED_BYTES_MIN", 1)
+    assert again(disk).cache.reader.speed.seconds(500_000_000) == 1.0
+    monkeypatch.setattr(reader, "BYTES_MIN", 1)
     last = disk.files()[0]
     last.write_bytes(last.read_bytes()[:-9] + b"x" * 9)
     other = again(disk)
-    assert other.cache.reader._speed == reader.SPEED_DEFAULT
+    assert other.cache.reader.speed.seconds(500_000_000) == 1.0
     assert not last.exists()
 
 
