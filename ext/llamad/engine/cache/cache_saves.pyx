@@ -86,7 +86,6 @@ cdef void _learn(Cache *cache, int64_t t_start, double n_tokens) noexcept nogil:
         cache.save_token_us = cost
     else:
         cache.save_token_us += RISE_RATE * (cost - cache.save_token_us)
-    cache_spent(cache, t_start)
 
 
 cdef CacheEntry *_save(Cache *cache, Slots *slots, const Slot *slot, const Segment *part) noexcept nogil:
@@ -116,6 +115,7 @@ cdef CacheEntry *_save(Cache *cache, Slots *slots, const Slot *slot, const Segme
         chain_link(cache, cache.n_entries - 1, part.before)
     chain_use(cache, cache.n_entries - 1)
     _learn(cache, t_start, n_end - entry.begin)
+    cache_spent(cache, t_start)
     return entry
 
 
@@ -171,7 +171,7 @@ cdef int _save_next_cut(Cache *cache, Slots *slots, const Slot *slot, uint64_t *
     """Save the next part of the slot's state. Return whether that was possible; then id becomes that of the last entry
     that the slot has now, or 0 if there is no room."""
     cdef int64_t t_start = now_us()
-    cdef double n_copied = 0
+    cdef int32_t is_read = 0
     cdef size_t n_state
     cdef const CacheEntry *entry = NULL
     cdef Segment part
@@ -184,11 +184,10 @@ cdef int _save_next_cut(Cache *cache, Slots *slots, const Slot *slot, uint64_t *
         t_start = now_us()  # a buffer is allocated now and then, so it is no cost of saving
         if n_state == 0 or not staging_read(&cache.staging, slot, n_state):
             return 0
-        n_copied = slot.n_tokens
+        is_read = 1
     chain_plan(cache, slot, &part)  # again, because entries may have been dropped for the buffer
     if chain_cut(cache, &part, NULL, 0) < 0:
         return 0
-    n_copied += <double>slot.n_tokens * <double>chain_cut(cache, &part, NULL, 0) / <double>cache.staging.n_state
     entry = _save_cut(cache, slots, slot, &part)
     id[0] = entry.id if entry != NULL else 0
     if entry != NULL:
@@ -197,7 +196,9 @@ cdef int _save_next_cut(Cache *cache, Slots *slots, const Slot *slot, uint64_t *
         entries_drop_rest(cache, part.before)
     if entry == NULL or chain_saved(cache, slot) >= 0:
         staging_rest(&cache.staging)
-    _learn(cache, t_start, n_copied)
+    if is_read and entry != NULL:
+        _learn(cache, t_start, slot.n_tokens)  # the other parts are copied from the buffer, which is much faster
+    cache_spent(cache, t_start)
     return 1
 
 

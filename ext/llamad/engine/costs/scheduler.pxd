@@ -100,8 +100,6 @@ cdef enum:
     # A state is saved or restored if prefilling takes this many times as long as saving (H200: prompts waited 40 ms for
     # states that could be prefilled again in 8 ms).
     SAVE_GAIN = 2
-    # The same where parts are cut out of the whole state: only that is read again in each turn. Chosen.
-    SAVE_CUT_GAIN = 1
     # So many parts are saved to learn what that takes, because the first takes several times as long (H200: 67 ms instead
     # of 4).
     SAVE_TRIALS = 4
@@ -187,9 +185,10 @@ cdef extern from *:
     /* Target gap between a decoding slot's tokens while prompts are prefilled, in decoding steps: the p99 gap may be
      * 2.5 times the median. */
     #define GAP_FACTOR 2.5
-    /* What SAVE_GAIN is for saving in parts. A part is saved once and serves every later turn, and others run between two
-     * parts; but a prompt that is computed again competes with all others each time (H200, a 1B in F16, 12 agents with
-     * 16,000 tokens over 4 slots: both took 10 to 15 µs a token, and with 1.0 77 % of the tokens were computed again). */
+    /* What SAVE_GAIN is for saving in parts, also if these are cut out of the whole state. A part is saved once and serves
+     * every later turn; what is not saved is computed again in each of them, and competes with all other prompts (H200,
+     * a 1B in F16, 12 agents with 16,000 tokens over 4 slots: both took 10 to 15 µs a token, and with 1.0 77 % of the
+     * tokens were computed again). */
     #define SAVE_PARTS_GAIN 0.5
     /* The weight of one prompt in the share of those that come back. Where none does, saving must pay at once. Chosen: the
      * first prompts of some dozens of conversations say little. */

@@ -9,7 +9,7 @@ from llamad.engine.cache.chains cimport chain_can_cut, chain_can_hold
 from llamad.engine.cache.eviction cimport slots_cheaper, slots_least_valuable
 from llamad.engine.cache.host_cache cimport cache_prepare_save, cache_restore
 from llamad.engine.costs.scheduler cimport (
-    CACHE_TOKENS_MIN, GPU_SAVE_TOKENS_MIN, RESTORE_PART, RETURN_LEARN_RATE, SAVE_CUT_GAIN, SAVE_DOUBT, SAVE_GAIN, SAVE_PART,
+    CACHE_TOKENS_MIN, GPU_SAVE_TOKENS_MIN, RESTORE_PART, RETURN_LEARN_RATE, SAVE_DOUBT, SAVE_GAIN, SAVE_PART,
     SAVE_PARTS_GAIN, SAVE_TOKENS_MIN, SAVE_TRIALS, SEGMENT_TOKENS, STATES_US_MAX, VALUED_TOKENS_MIN, WAIT_TOKENS_MIN,
 )
 from llamad.engine.kv.cells cimport cells_busy, cells_fit, cells_spare
@@ -161,10 +161,8 @@ cdef double _save_gain(const State *state, const Slot *slot) noexcept nogil:
     """Return how many times as long as saving the slot prefilling it must take, so that it is saved: the more, the fewer
     prompts have come back of late."""
     cdef double gain = SAVE_GAIN
-    if chain_can_hold(&state.cache, &state.slots, slot):
+    if chain_can_hold(&state.cache, &state.slots, slot) or chain_can_cut(&state.cache, &state.slots, slot):
         gain = SAVE_PARTS_GAIN
-    elif chain_can_cut(&state.cache, &state.slots, slot):
-        gain = SAVE_CUT_GAIN
     return min(<double>SAVE_GAIN, gain / max(state.cache.return_rate, 0.01))
 
 
@@ -177,8 +175,8 @@ cdef void _note_return(State *state, const Task *task, int32_t n_held) noexcept 
 
 cdef int _is_cheap_to_save(State *state, const Slot *slot, int32_t n_held) noexcept nogil:
     """Return whether saving the tokens from n_held on pays: they may be prefilled faster than what the cache lacks of the
-    state is copied, above all by a GPU. The cost of saving is measured first: of some parts at any time, of a whole state
-    while nothing decodes. A CPU also saves whatever would lose a large part."""
+    state is copied, above all by a GPU. The cost of saving is measured first: a few times where it is done in parts, and
+    otherwise while nothing decodes. A CPU also saves whatever would lose a large part."""
     cdef int32_t n = slot.n_tokens - n_held, n_copied = cache_unsaved(&state.cache, &state.slots, slot)
     cdef int in_parts = (chain_can_hold(&state.cache, &state.slots, slot)
                          or chain_can_cut(&state.cache, &state.slots, slot))
