@@ -136,8 +136,8 @@ int32_t llamad_cache_adopt(llamad_cache *cache, const uint8_t *fingerprint);
 /* Returns a row of its own with pages for n bytes, or -1. If `old` is not -1, that row is dropped, and its pages are
  * used if that is possible: new ones are slower to write to. */
 int32_t llamad_cache_take(llamad_cache *cache, size_t n, int32_t old);
-/* The same without pages: they come with llamad_cache_populate(), which may run on another thread. */
-int32_t llamad_cache_reserve(llamad_cache *cache, size_t n);
+/* The same, but pages that are missing come with llamad_cache_populate(), which may run on another thread. */
+int32_t llamad_cache_reserve(llamad_cache *cache, size_t n, int32_t old);
 int llamad_cache_populate(llamad_cache *cache, int32_t row, size_t n);
 /* Lets others have the entry, which is complete. */
 void llamad_cache_publish(llamad_cache *cache, int32_t row);

@@ -22,7 +22,7 @@ cdef extern from "llamad/protocol/cache_memory.h" nogil:
     uint64_t llamad_cache_resident(const llamad_cache *cache) noexcept
     int32_t llamad_cache_adopt(llamad_cache *cache, const uint8_t *fingerprint) noexcept
     int32_t llamad_cache_take(llamad_cache *cache, size_t n, int32_t old) noexcept
-    int32_t llamad_cache_reserve(llamad_cache *cache, size_t n) noexcept
+    int32_t llamad_cache_reserve(llamad_cache *cache, size_t n, int32_t old) noexcept
     int llamad_cache_populate(llamad_cache *cache, int32_t row, size_t n) noexcept
     void llamad_cache_publish(llamad_cache *cache, int32_t row) noexcept
     void llamad_cache_drop(llamad_cache *cache, int32_t row) noexcept
@@ -187,8 +187,8 @@ cdef int32_t memory_take(llamad_cache *cache, size_t n, int32_t old) noexcept no
     return llamad_cache_take(cache, n, old)
 
 
-cdef int32_t memory_reserve(llamad_cache *cache, size_t n) noexcept nogil:
-    return llamad_cache_reserve(cache, n)
+cdef int32_t memory_reserve(llamad_cache *cache, size_t n, int32_t old) noexcept nogil:
+    return llamad_cache_reserve(cache, n, old)
 
 
 cdef int memory_populate(llamad_cache *cache, int32_t row, size_t n) noexcept nogil:

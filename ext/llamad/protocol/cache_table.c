@@ -168,7 +168,7 @@ static void renew(llamad_cache *cache, int32_t i) {
     llamad_cache_use(cache, i);
 }
 
-int32_t llamad_cache_reserve(llamad_cache *cache, size_t n) {
+static int32_t reserve_new(llamad_cache *cache, size_t n) {
     llamad_cache_place place = {0};
     llamad_cache_row *row;
     int32_t i = 0;
@@ -206,24 +206,26 @@ int llamad_cache_populate(llamad_cache *cache, int32_t i, size_t n) {
     return 0;
 }
 
-int32_t llamad_cache_take(llamad_cache *cache, size_t n, int32_t old) {
-    int32_t i = -1;
-    if (old >= 0) {
-        set_state(&cache->rows[old], LLAMAD_CACHE_LEAVING);
-        if (has_readers(&cache->rows[old])) {
-            cache->n_leaving += 1;
-        } else if (n > cache->places[old].span) {
-            free_row(cache, old);
-        } else {
-            i = old;
-            set_state(&cache->rows[i], LLAMAD_CACHE_OWN);
-            renew(cache, i);
-        }
+int32_t llamad_cache_reserve(llamad_cache *cache, size_t n, int32_t old) {
+    if (old < 0) return reserve_new(cache, n);
+    set_state(&cache->rows[old], LLAMAD_CACHE_LEAVING);
+    if (has_readers(&cache->rows[old])) {
+        cache->n_leaving += 1;
+    } else if (n > cache->places[old].span) {
+        free_row(cache, old);
+    } else {
+        set_state(&cache->rows[old], LLAMAD_CACHE_OWN);
+        renew(cache, old);
+        return old;
     }
-    if (i < 0) i = llamad_cache_reserve(cache, n);
+    return reserve_new(cache, n);
+}
+
+int32_t llamad_cache_take(llamad_cache *cache, size_t n, int32_t old) {
+    const int32_t i = llamad_cache_reserve(cache, n, old);
     if (i >= 0 && llamad_cache_populate(cache, i, n) != 0) {
         free_row(cache, i);
-        i = -1;
+        return -1;
     }
     return i;
 }

@@ -7,7 +7,7 @@ import random
 from typing import NamedTuple
 
 import pytest
-from support.states.adopting_engine import SIZES, Chained, answered
+from support.states.adopting_engine import SIZES, Chained, answered, until
 
 from llamad.engine.testing.fake import Fake
 from llamad.protocol.blobs import Blob
@@ -151,6 +151,32 @@ def test_parts_that_do_not_fit_are_refused_and_the_others_stay(blocks):
         assert set(done[3:]) <= {RESULT_NO_ROOM, RESULT_FAILED}
         assert h.stats()["cache_bytes"] <= n_bytes
         assert h.ask(answered(PROMPT) + b"more") == 3 * BLOCK
+
+
+@pytest.mark.parametrize("has_device", [False, True])
+def test_parts_take_the_place_of_what_is_worth_less(blocks, has_device):
+    """The copies that other threads have made stay, although there is never room for anything new."""
+    n_bytes = sum(-(-len(one.data) // 4096) * 4096 for one in blocks)
+    with Chained(CacheMemory(), cache_bytes=n_bytes, has_device=has_device) as h:
+        for seed in range(4):
+            for one in blocks_of(text(100 + seed, N)):
+                assert h.done(insert(h, one)).result == RESULT_DONE
+        assert set(results(h, [insert(h, one) for one in blocks])) == {RESULT_DONE}
+        assert h.ask(answered(PROMPT) + b"more") == len(answered(PROMPT))
+        assert h.stats()["cache_bytes"] <= n_bytes
+
+
+def test_what_does_not_fit_leaves_no_memory(blocks):
+    front, limit = CacheMemory(), 200_000
+    prompts = [blocks_of(text(200 + seed, N)) for seed in range(4)]
+    with Chained(front, cache_bytes=limit) as h:
+        n_first = 0
+        for _ in range(8):
+            for prompt in prompts:
+                results(h, [insert(h, one) for one in prompt])
+            n_first = n_first or front.n_bytes
+        assert h.stats()["cache_bytes"] <= limit
+        until(lambda: front.n_bytes <= n_first + limit)
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -38,6 +38,8 @@ cdef int32_t entries_remove(Cache *cache, int64_t i) noexcept nogil:
         cache.entries[first].n_ends -= cache.entries[i].kind == <uint32_t>LLAMAD_CACHE_END
     if cache.entries[i].is_locked > 0:
         cache.table.unlock_pages(cache.ctx, cache.entries[i].pages)
+    if cache.inserted == row:
+        cache.inserted = -1
     list_free(cache.checkpoints, &cache.entries[i].checkpoints)
     cache.n_bytes -= cache.entries[i].capacity
     cache.n_entries -= 1

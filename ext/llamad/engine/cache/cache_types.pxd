@@ -41,13 +41,17 @@ cdef enum SpareState:
 
 cdef enum:
     SPARES_MAX = 16
+    PAGE = 4096
 
 # Pages for an entry that is made later. Another thread prepares them (spare_pages.pyx).
 ctypedef struct Spare:
     int32_t state            # atomic: a SpareState
     int32_t row
     size_t n                 # how many bytes
+    size_t capacity          # how many the row has, or will have
+    uint64_t number          # those with smaller ones were asked for before
     uint64_t blob            # the pages have its bytes, or will have them once they are ready; 0: none
+    int32_t is_left          # nobody needs the blob's bytes any more
     size_t n_copied          # how many of them; 0: they could not be copied
     int32_t is_locked        # the pages are locked, because a device will read them
 
@@ -72,7 +76,8 @@ ctypedef struct Cache:
     int32_t has_device       # a device reads and writes the states
     int32_t inserted         # the row of the last entry that was inserted, behind which another one may come; -1: none
     Spare spares[SPARES_MAX]
-    size_t n_spare           # the bytes of all of them
+    size_t n_spare           # the capacity of all of them
+    uint64_t last_spare      # the number of the last one that was asked for
     int64_t turn_us          # time spent on states in this turn of the engine
     double save_token_us     # the learned cost of saving, per token
     int64_t pages_us         # how long the last pages took to come
@@ -87,6 +92,11 @@ ctypedef struct Cache:
     uint64_t n_dropped       # entries that were dropped to make room
     int64_t state_us
     int64_t state_us_max
+
+
+cdef inline size_t cache_rounded(size_t n) noexcept nogil:
+    """Return how much memory n bytes take."""
+    return (n + PAGE - 1) // PAGE * PAGE
 
 
 cdef inline size_t cache_held(const Cache *cache) noexcept nogil:

@@ -16,7 +16,7 @@ from llamad.engine.cache.cache_entries cimport (
     entries_add, entries_describe, entries_drop, entries_drop_chain, entries_drop_rest, entries_index, entries_remove,
 )
 from llamad.engine.cache.cache_lookup cimport cache_hash, cache_shares
-from llamad.engine.cache.cache_types cimport SPARE_READY, Cache, CacheEntry, Spare, cache_held, cache_spent
+from llamad.engine.cache.cache_types cimport SPARE_READY, Cache, CacheEntry, Spare, cache_held, cache_rounded, cache_spent
 from llamad.engine.cache.chains cimport (
     Segment, chain_before, chain_bytes, chain_can_cut, chain_can_hold, chain_end_bytes, chain_has, chain_is_joined,
     chain_ending, chain_is_saved, chain_link, chain_lock, chain_plan, chain_restore, chain_return, chain_unlocked,
@@ -24,7 +24,7 @@ from llamad.engine.cache.chains cimport (
 )
 from llamad.engine.cache.eviction cimport cache_is_kept, cache_least_valuable
 from llamad.engine.cache.spare_pages cimport (
-    spare_ask, spare_count, spare_drop_one, spare_is_ready, spare_of_blob, spare_take, spare_take_blob,
+    spare_ask, spare_count, spare_drop_copy, spare_drop_one, spare_is_ready, spare_of_blob, spare_take, spare_take_blob,
     spare_unlock_all,
 )
 from llamad.engine.cache.staging cimport staging_capacity, staging_free, staging_init
@@ -40,7 +40,6 @@ from llamad.protocol.row_ids cimport ids_positions
 from llamad.ses1.ses1 cimport piece_bytes
 
 cdef enum:
-    PAGE = 4096
     HEAD = 8                 # of SES1
 
 
@@ -184,7 +183,7 @@ cdef int cache_drop_least(Cache *cache) noexcept nogil:
         return 1
     i = cache_least_valuable(cache)
     if i < 0:
-        return 0
+        return spare_drop_copy(cache)
     cache.n_dropped += 1
     entries_drop(cache, i)
     return 1
@@ -193,10 +192,6 @@ cdef int cache_drop_least(Cache *cache) noexcept nogil:
 cdef int _is_too_much(const Cache *cache, size_t n) noexcept nogil:
     return cache.n_entries == CACHE_ENTRIES_MAX or (
         cache_held(cache) + cache.checkpoints.n_bytes + n > cache.bytes_max)
-
-
-cdef size_t _rounded(size_t n) noexcept nogil:
-    return (n + PAGE - 1) // PAGE * PAGE
 
 
 cdef int _make_room(Cache *cache, size_t n, int32_t *row) noexcept nogil:
@@ -214,6 +209,8 @@ cdef int _make_room(Cache *cache, size_t n, int32_t *row) noexcept nogil:
         i = cache_least_valuable(cache)
         if i < 0 and cache.staging.data != NULL and cache.staging.n_state == 0:
             staging_free(&cache.staging)
+            continue
+        if i < 0 and spare_drop_copy(cache):
             continue
         if i < 0:
             return 0
@@ -245,7 +242,7 @@ cdef int32_t cache_take_pages(Cache *cache, size_t n, int32_t row) noexcept nogi
     cache.pages_us = 0
     if row < 0:
         row = spare_take(cache, n)
-    if not _make_room(cache, max(_rounded(n), cache.memory.rows[row].capacity if row >= 0 else 0), &row):
+    if not _make_room(cache, max(cache_rounded(n), cache.memory.rows[row].capacity if row >= 0 else 0), &row):
         if row >= 0:
             memory_drop(cache.memory, row)
         return -1
@@ -258,7 +255,11 @@ cdef int _ask(Cache *cache, size_t n, uint64_t blob) noexcept nogil:
     """Let another thread prepare pages for n bytes, and copy the blob into them, unless it is 0. Return whether it will;
     not if they do not fit into the limit."""
     cdef int32_t row = -1
-    return _make_room(cache, _rounded(n), &row) and spare_ask(cache, row, n, blob)
+    if _make_room(cache, cache_rounded(n), &row):
+        return spare_ask(cache, row, n, blob)
+    if row >= 0:
+        memory_drop(cache.memory, row)
+    return 0
 
 
 cdef int _prepare(Cache *cache, size_t n) noexcept nogil:
@@ -278,7 +279,7 @@ cdef int cache_prepare_insert(Cache *cache, const ActionCommand *command) noexce
         return 1
     if spare != NULL:
         return load_int(&spare.state) == SPARE_READY
-    cache.extended = cache.inserted  # it may be the entry with the cells before these
+    cache.extended = cache.inserted if command.n_begin else -1  # it may be the entry with the cells before these
     is_prepared = not _ask(cache, command.n_bytes, command.blob)
     cache.extended = -1
     return is_prepared
@@ -286,7 +287,7 @@ cdef int cache_prepare_insert(Cache *cache, const ActionCommand *command) noexce
 
 cdef void cache_stock(Cache *cache, size_t n, int32_t n_entries) noexcept nogil:
     """Let another thread prepare pages for so many entries of n bytes, as far as nothing is evicted for that."""
-    while (load_int(&cache.memory.is_tended) and spare_count(cache, n) < n_entries and not _is_too_much(cache, _rounded(n))
+    while (load_int(&cache.memory.is_tended) and spare_count(cache, n) < n_entries and not _is_too_much(cache, cache_rounded(n))
            and cache.n_spare + n <= cache.bytes_max // STOCK_PART):
         if not spare_ask(cache, -1, n, 0):
             break
@@ -331,16 +332,16 @@ cdef int32_t _insert_pages(Cache *cache, const uint8_t *data, const ActionComman
                            int *is_locked) noexcept nogil:
     """Return a row with the bytes that are inserted, or -1. Those that another thread has copied were within the limit
     before, but there may be too many entries."""
-    cdef int32_t row = 0  # of no evicted entry
-    is_locked[0] = 0
-    if not _make_room(cache, 0, &row):
-        return -1
-    row = spare_take_blob(cache, command.blob, command.n_bytes, is_locked)
-    if row >= 0:
-        return memory_take(cache.memory, command.n_bytes, row)
-    row = cache_take_pages(cache, command.n_bytes, -1)
-    if row >= 0:
-        memcpy(cache.memory.places[row].data, data, command.n_bytes)
+    cdef int32_t other = 0, row = spare_take_blob(cache, command.blob, command.n_bytes, is_locked)
+    if row < 0:
+        row = cache_take_pages(cache, command.n_bytes, -1)
+        if row >= 0:
+            memcpy(cache.memory.places[row].data, data, command.n_bytes)
+    elif not _make_room(cache, cache.memory.rows[row].capacity, &other):
+        if is_locked[0]:
+            cache.table.unlock_pages(cache.ctx, cache.memory.places[row].data)
+        memory_drop(cache.memory, row)
+        row = -1
     return row
 
 
@@ -358,7 +359,10 @@ cdef int cache_insert(Cache *cache, const Slots *slots, const uint8_t *data,
         return RESULT_FAILED
     if cache.bytes_max == 0 or command.n_tokens < CACHE_TOKENS_MIN:
         return RESULT_NO_ROOM
-    if chain_ending(cache, tokens, command.n_tokens, command.owner, &command.adapters) >= 0:
+    before = chain_ending(cache, tokens, command.n_tokens, command.owner, &command.adapters)
+    if before >= 0:  # it is there already, and others may come behind it
+        chain_use(cache, before)
+        cache.inserted = cache.entries[before].row
         return RESULT_DONE
     if command.n_begin:
         before = chain_ending(cache, tokens, command.n_begin, command.owner, &command.adapters)

@@ -12,5 +12,6 @@ cdef int32_t spare_count(const Cache *cache, size_t n) noexcept nogil
 cdef int spare_is_ready(const Cache *cache, size_t n) noexcept nogil
 cdef int spare_is_awaited(const Cache *cache) noexcept nogil
 cdef int spare_drop_one(Cache *cache) noexcept nogil
+cdef int spare_drop_copy(Cache *cache) noexcept nogil
 cdef int spare_prepare(Cache *cache) noexcept nogil
 cdef void spare_unlock_all(Cache *cache) noexcept nogil

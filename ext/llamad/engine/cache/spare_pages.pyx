@@ -6,7 +6,7 @@ from libc.string cimport memcpy
 
 from llamad.base.system cimport fetch_add_int, futex_wake_all, load_int, store_int, swap_int
 from llamad.engine.cache.cache_types cimport (
-    SPARE_NONE, SPARE_BUSY, SPARE_READY, SPARE_WANTED, SPARES_MAX, Cache, Spare,
+    SPARE_NONE, SPARE_BUSY, SPARE_READY, SPARE_WANTED, SPARES_MAX, Cache, Spare, cache_rounded,
 )
 from llamad.protocol.blobs cimport blob_leave, blob_use, llamad_blob
 from llamad.protocol.cache_memory cimport memory_drop, memory_populate, memory_reserve
@@ -14,7 +14,7 @@ from llamad.protocol.cache_memory cimport memory_drop, memory_populate, memory_r
 
 cdef int32_t _give(Cache *cache, Spare *spare) noexcept nogil:
     """Return the row of these pages, which are ready. The caller owns it then."""
-    cache.n_spare -= spare.n
+    cache.n_spare -= spare.capacity
     store_int(&spare.state, SPARE_NONE)
     return spare.row
 
@@ -24,20 +24,37 @@ cdef void _unlock(Cache *cache, const Spare *spare) noexcept nogil:
         cache.table.unlock_pages(cache.ctx, cache.memory.places[spare.row].data)
 
 
+cdef void _drop(Cache *cache, Spare *spare) noexcept nogil:
+    """Give pages back that are ready."""
+    _unlock(cache, spare)
+    memory_drop(cache.memory, _give(cache, spare))
+
+
 cdef int spare_drop_one(Cache *cache) noexcept nogil:
-    """Give pages back that are ready, preferably without a blob's bytes. Return whether there were any."""
+    """Give pages back that are ready, unless a request waits for the blob's bytes that they have. Return whether there
+    were any."""
+    cdef Spare *spare
+    cdef int32_t i
+    for i in range(SPARES_MAX):
+        spare = &cache.spares[i]
+        if load_int(&spare.state) == SPARE_READY and (spare.blob == 0 or spare.is_left):
+            _drop(cache, spare)
+            return 1
+    return 0
+
+
+cdef int spare_drop_copy(Cache *cache) noexcept nogil:
+    """Give pages back that have a blob's bytes: those that are needed last. Return whether there were any."""
     cdef Spare *spare
     cdef Spare *chosen = NULL
     cdef int32_t i
     for i in range(SPARES_MAX):
         spare = &cache.spares[i]
-        if load_int(&spare.state) == SPARE_READY and (chosen == NULL or chosen.blob and not spare.blob):
+        if load_int(&spare.state) == SPARE_READY and (chosen == NULL or spare.number > chosen.number):
             chosen = spare
-    if chosen == NULL:
-        return 0
-    _unlock(cache, chosen)
-    memory_drop(cache.memory, _give(cache, chosen))
-    return 1
+    if chosen != NULL:
+        _drop(cache, chosen)
+    return chosen != NULL
 
 
 cdef int _fits(const Spare *spare, size_t n) noexcept nogil:
@@ -85,7 +102,7 @@ cdef const Spare *spare_of_blob(const Cache *cache, uint64_t blob) noexcept nogi
     """Return the pages that have the blob's bytes, or will have them; NULL if there are none."""
     cdef int32_t i
     for i in range(SPARES_MAX):
-        if load_int(&cache.spares[i].state) != SPARE_NONE and cache.spares[i].blob == blob:
+        if load_int(&cache.spares[i].state) != SPARE_NONE and cache.spares[i].blob == blob and not cache.spares[i].is_left:
             return &cache.spares[i]
     return NULL
 
@@ -97,20 +114,22 @@ cdef int32_t spare_take_blob(Cache *cache, uint64_t blob, size_t n, int *is_lock
     if spare == NULL or load_int(&spare.state) != SPARE_READY:
         return -1
     if spare.n_copied != n:
-        _unlock(cache, spare)
-        memory_drop(cache.memory, _give(cache, spare))
+        _drop(cache, spare)
         return -1
     is_locked[0] = spare.is_locked
     return _give(cache, spare)
 
 
 cdef void spare_forget(Cache *cache, uint64_t blob) noexcept nogil:
-    """Give back pages with the blob's bytes: if it is used again, it will have others. The front does that only when they
-    were inserted, so that no other thread has such pages."""
+    """Nobody needs the blob's bytes any more. It may get others, but only when these were inserted, so that no thread is
+    copying them."""
     cdef Spare *spare = <Spare *>spare_of_blob(cache, blob)
-    if spare != NULL and load_int(&spare.state) == SPARE_READY:
-        _unlock(cache, spare)
-        memory_drop(cache.memory, _give(cache, spare))
+    if spare == NULL:
+        return
+    if load_int(&spare.state) == SPARE_READY:
+        _drop(cache, spare)
+    else:
+        spare.is_left = 1
 
 
 cdef Spare *_place(Cache *cache) noexcept nogil:
@@ -133,16 +152,19 @@ cdef int spare_ask(Cache *cache, int32_t row, size_t n, uint64_t blob) noexcept 
         if row >= 0:
             memory_drop(cache.memory, row)
         return 0
+    row = memory_reserve(cache.memory, n, row)
     if row < 0:
-        row = memory_reserve(cache.memory, n)
-        if row < 0:
-            return 0
+        return 0
+    cache.last_spare += 1
     spare.row = row
     spare.n = n
+    spare.capacity = max(cache_rounded(n), cache.memory.rows[row].capacity)
+    spare.number = cache.last_spare
     spare.blob = blob
+    spare.is_left = 0
     spare.n_copied = n if blob else 0
     spare.is_locked = 0
-    cache.n_spare += n
+    cache.n_spare += spare.capacity
     store_int(&spare.state, SPARE_WANTED)
     fetch_add_int(&cache.memory.news, 1)
     futex_wake_all(&cache.memory.news)
@@ -165,22 +187,34 @@ cdef void _lock(Cache *cache, Spare *spare) noexcept nogil:
         spare.is_locked = cache.table.lock_pages(cache.ctx, cache.memory.places[spare.row].data, spare.n)
 
 
-cdef int spare_prepare(Cache *cache) noexcept nogil:
-    """Prepare the next pages that were asked for. Return whether there were any. Several threads beside the engine's may
-    do so at once."""
+cdef Spare *_claimed(Cache *cache) noexcept nogil:
+    """Return the pages that were asked for first, now for this thread to prepare; NULL if there are none."""
     cdef Spare *spare
+    cdef Spare *first
     cdef int32_t i
-    for i in range(SPARES_MAX):
-        spare = &cache.spares[i]
-        if load_int(&spare.state) == SPARE_WANTED and swap_int(&spare.state, SPARE_WANTED, SPARE_BUSY):
-            if memory_populate(cache.memory, spare.row, spare.n) != 0:
-                spare.n_copied = 0
-            elif spare.blob:
-                _copy(cache, spare)
-                _lock(cache, spare)
-            store_int(&spare.state, SPARE_READY)
-            return 1
-    return 0
+    while True:
+        first = NULL
+        for i in range(SPARES_MAX):
+            spare = &cache.spares[i]
+            if load_int(&spare.state) == SPARE_WANTED and (first == NULL or spare.number < first.number):
+                first = spare
+        if first == NULL or swap_int(&first.state, SPARE_WANTED, SPARE_BUSY):
+            return first
+
+
+cdef int spare_prepare(Cache *cache) noexcept nogil:
+    """Prepare the pages that were asked for first. Return whether there were any. Several threads beside the engine's may
+    do so at once."""
+    cdef Spare *spare = _claimed(cache)
+    if spare == NULL:
+        return 0
+    if memory_populate(cache.memory, spare.row, spare.n) != 0:
+        spare.n_copied = 0
+    elif spare.blob:
+        _copy(cache, spare)
+        _lock(cache, spare)
+    store_int(&spare.state, SPARE_READY)
+    return 1
 
 
 cdef void spare_unlock_all(Cache *cache) noexcept nogil:
