@@ -287,8 +287,8 @@ cdef int cache_prepare_insert(Cache *cache, const ActionCommand *command) noexce
 
 cdef void cache_stock(Cache *cache, size_t n, int32_t n_entries) noexcept nogil:
     """Let another thread prepare pages for so many entries of n bytes, as far as nothing is evicted for that."""
-    while (load_int(&cache.memory.is_tended) and spare_count(cache, n) < n_entries and not _is_too_much(cache, cache_rounded(n))
-           and cache.n_spare + n <= cache.bytes_max // STOCK_PART):
+    while (load_int(&cache.memory.is_tended) and spare_count(cache, n) < n_entries
+           and not _is_too_much(cache, cache_rounded(n)) and cache.n_spare + n <= cache.bytes_max // STOCK_PART):
         if not spare_ask(cache, -1, n, 0):
             break
 
