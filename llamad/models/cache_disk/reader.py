@@ -93,16 +93,17 @@ class Reader:
         """Return whether so many bytes can be there within this time, as far as is known."""
         if self._is_closed or self._faults.is_paused or self._n_stuck >= N_THREADS:
             return False
-        if self.speed.seconds(self._n_bytes + n_bytes) < seconds:
-            return True
-        self.speed.doubt()
-        return False
+        if self.speed.seconds(n_bytes) >= seconds:
+            self.speed.doubt()
+            return False
+        return self.speed.seconds(self._n_bytes + n_bytes) < seconds
 
     async def fetch(self, found: Found, prompt: bytes, target: Target, seconds: float) -> Fetched | None:
         """Return the state, or None if it is gone, broken or not there within this time."""
         is_late = threading.Event()
         n_bytes = found.n_bytes
         self._n_bytes += n_bytes
+        n_queued, t_begin = self._n_bytes, time.monotonic()
         work = asyncio.get_running_loop().run_in_executor(
             self._threads, self._read, found, prompt, target, is_late
         )
@@ -111,8 +112,9 @@ class Reader:
             fetched = await asyncio.wait_for(asyncio.shield(work), seconds)
         except TimeoutError:
             self._counts.n_late += 1
-            return None
+            fetched = None
         finally:
+            self.speed.took(n_queued, time.monotonic() - t_begin)
             if not work.done():
                 is_late.set()
                 self._n_stuck += 1
@@ -135,6 +137,7 @@ class Reader:
         left, ahead, n_tokens = iter(found.blocks), deque[asyncio.Future[Fetched | None]](), 0
         blobs = PartBlobs(_part_bytes(found), target.arena)
         self._n_bytes += found.n_bytes
+        n_queued, t_begin = self._n_bytes, time.monotonic()
         try:
             async with asyncio.timeout(seconds):
                 while True:
@@ -151,7 +154,9 @@ class Reader:
                     if part is None or not await take(part):
                         return False
                     n_tokens = part.n_tokens
+            self.speed.took(n_queued, time.monotonic() - t_begin)
         except TimeoutError:
+            self.speed.took(n_queued, time.monotonic() - t_begin)
             self._counts.n_late += 1
             return False
         finally:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from llamad.models.cache_disk.read_speed import BYTES_MIN, DOUBT, SPEED_DEFAULT, WINDOW_BYTES, ReadSpeed
+from llamad.models.cache_disk.read_speed import BYTES_MIN, SPEED_DEFAULT, WINDOW_BYTES, ReadSpeed
 
 PIECE = 1 << 20
 
@@ -46,20 +46,45 @@ def test_time_in_which_nothing_is_read_does_not_count():
     assert disk.ratio == pytest.approx(1, rel=0.01)
 
 
-def test_few_bytes_say_nothing():
-    disk = Disk(1e3)
-    for _ in range(100):
-        disk.read(BYTES_MIN - PIECE)
+def test_few_bytes_say_nothing_but_together_they_do():
+    disk = Disk(1e7)
+    disk.read(BYTES_MIN - PIECE)
+    disk.learned.took(BYTES_MIN - PIECE, 1000.0)
+    disk.learned.measured(0, 1.0)
     assert disk.learned.seconds(10**9) == 1e9 / SPEED_DEFAULT
+    for _ in range(400):
+        disk.read(PIECE)
+    assert disk.ratio == pytest.approx(1, rel=0.1)
+
+
+def test_a_read_that_hangs_costs_the_others_little():
+    disk = Disk(2e9)
+    disk.learned.begin()
+    for _ in range(20):
+        disk.seconds += 3600
+        disk.read(16 * WINDOW_BYTES)
+    assert disk.ratio > 0.9
+
+
+def test_what_a_prompt_takes_beyond_reading_counts():
+    disk = Disk(2e9)
+    for _ in range(20):
+        disk.read(WINDOW_BYTES)
+        disk.learned.took(WINDOW_BYTES, 2 * WINDOW_BYTES / disk.speed)
+    assert disk.ratio == pytest.approx(0.5, rel=0.01)
+    for _ in range(20):
+        disk.learned.took(4 * WINDOW_BYTES, 4 * WINDOW_BYTES / disk.speed)  # with three others before it
+    assert disk.ratio == pytest.approx(1, rel=0.01)
 
 
 def test_a_disk_that_seemed_too_slow_is_tried_again():
     disk = Disk(2e9)
-    disk.learned.measured(1, 1.0)
+    disk.learned.measured(BYTES_MIN, 8.0)
+    disk.learned.took(BYTES_MIN, 3600.0)
     n_refused = 0
     while disk.learned.seconds(10**9) > 1:
         disk.learned.doubt()
         n_refused += 1
-    assert DOUBT**n_refused == pytest.approx(1e9, rel=0.01)
+    assert n_refused < 1500
     disk.read(64 * WINDOW_BYTES)
     assert disk.ratio == pytest.approx(1, rel=0.01)

@@ -139,6 +139,7 @@ def test_the_speed_of_the_disk_is_known_before_the_first_prompt(disk, monkeypatc
         disk.memory.put(tokens_of(seed, 1000))
     disk.step()
     monkeypatch.setattr(reader, "BYTES_MIN", 1)
+    monkeypatch.setattr(read_speed, "BYTES_MIN", 1)
     monkeypatch.setattr(read_speed, "SPEED_DEFAULT", 1.0)
     read = RowFile.read_into
 
@@ -152,7 +153,7 @@ def test_the_speed_of_the_disk_is_known_before_the_first_prompt(disk, monkeypatc
     assert (wanted is None) == (seconds > 0)
 
 
-def test_files_that_are_broken_or_too_few_say_nothing_of_the_speed(disk, monkeypatch):
+def test_too_few_files_say_nothing_of_the_speed_and_broken_ones_are_removed(disk, monkeypatch):
     disk.memory.put(TOKENS)
     disk.step()
     assert again(disk).cache.reader.speed.seconds(500_000_000) == 1.0
