@@ -224,7 +224,8 @@ cdef int32_t actions_run(State *state) noexcept nogil:
             n_put_off += 1
             link = &action.next
         elif action.command.kind == ACTION_INSERT and (
-                not cache_prepare_insert(&state.cache, &action.command) or (n_waiting > 0 and action.command.n_begin > 0)):
+                not cache_prepare_insert(&state.cache, &action.command, n_waiting == 0)
+                or (n_waiting > 0 and action.command.n_begin > 0)):
             n_waiting += 1  # another thread copies it, and wakes this one; what needs it stays behind it
             link = &action.next
         elif slot.state == SLOT_IDLE or not _needs_idle(action):

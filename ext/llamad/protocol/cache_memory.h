@@ -138,6 +138,8 @@ int32_t llamad_cache_adopt(llamad_cache *cache, const uint8_t *fingerprint);
 int32_t llamad_cache_take(llamad_cache *cache, size_t n, int32_t old);
 /* The same, but pages that are missing come with llamad_cache_populate(), which may run on another thread. */
 int32_t llamad_cache_reserve(llamad_cache *cache, size_t n, int32_t old);
+/* Makes a row of its own a new one with the same bytes, so that it is newer than all others. */
+void llamad_cache_renew(llamad_cache *cache, int32_t row);
 int llamad_cache_populate(llamad_cache *cache, int32_t row, size_t n);
 /* Lets others have the entry, which is complete. */
 void llamad_cache_publish(llamad_cache *cache, int32_t row);

@@ -67,6 +67,7 @@ cdef uint64_t memory_prefix(uint64_t hash, int32_t token) noexcept nogil
 cdef int32_t memory_adopt(llamad_cache *cache, const uint8_t *fingerprint) noexcept nogil
 cdef int32_t memory_take(llamad_cache *cache, size_t n, int32_t old) noexcept nogil
 cdef int32_t memory_reserve(llamad_cache *cache, size_t n, int32_t old) noexcept nogil
+cdef void memory_renew(llamad_cache *cache, int32_t row) noexcept nogil
 cdef int memory_populate(llamad_cache *cache, int32_t row, size_t n) noexcept nogil
 cdef void memory_publish(llamad_cache *cache, int32_t row) noexcept nogil
 cdef void memory_drop(llamad_cache *cache, int32_t row) noexcept nogil

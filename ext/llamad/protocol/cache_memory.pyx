@@ -23,6 +23,7 @@ cdef extern from "llamad/protocol/cache_memory.h" nogil:
     int32_t llamad_cache_adopt(llamad_cache *cache, const uint8_t *fingerprint) noexcept
     int32_t llamad_cache_take(llamad_cache *cache, size_t n, int32_t old) noexcept
     int32_t llamad_cache_reserve(llamad_cache *cache, size_t n, int32_t old) noexcept
+    void llamad_cache_renew(llamad_cache *cache, int32_t row) noexcept
     int llamad_cache_populate(llamad_cache *cache, int32_t row, size_t n) noexcept
     void llamad_cache_publish(llamad_cache *cache, int32_t row) noexcept
     void llamad_cache_drop(llamad_cache *cache, int32_t row) noexcept
@@ -189,6 +190,10 @@ cdef int32_t memory_take(llamad_cache *cache, size_t n, int32_t old) noexcept no
 
 cdef int32_t memory_reserve(llamad_cache *cache, size_t n, int32_t old) noexcept nogil:
     return llamad_cache_reserve(cache, n, old)
+
+
+cdef void memory_renew(llamad_cache *cache, int32_t row) noexcept nogil:
+    llamad_cache_renew(cache, row)
 
 
 cdef int memory_populate(llamad_cache *cache, int32_t row, size_t n) noexcept nogil:

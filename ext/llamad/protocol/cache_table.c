@@ -156,8 +156,7 @@ void llamad_cache_use(llamad_cache *cache, int32_t row) {
 
 // --- taking and giving ----------------------------------------------------------------------------------------------
 
-// Makes the row, which nobody else has, a new one with the same range.
-static void renew(llamad_cache *cache, int32_t i) {
+void llamad_cache_renew(llamad_cache *cache, int32_t i) {
     llamad_cache_row *row = &cache->rows[i];
     cache->head->last_id += 1;
     row->id = cache->head->last_id;
@@ -190,7 +189,7 @@ static int32_t reserve_new(llamad_cache *cache, size_t n) {
     cache->head->next_at += place.span;
     cache->places[i] = place;
     set_state(row, LLAMAD_CACHE_OWN);
-    renew(cache, i);
+    llamad_cache_renew(cache, i);
     return i;
 }
 
@@ -215,7 +214,7 @@ int32_t llamad_cache_reserve(llamad_cache *cache, size_t n, int32_t old) {
         free_row(cache, old);
     } else {
         set_state(&cache->rows[old], LLAMAD_CACHE_OWN);
-        renew(cache, old);
+        llamad_cache_renew(cache, old);
         return old;
     }
     return reserve_new(cache, n);
@@ -223,11 +222,9 @@ int32_t llamad_cache_reserve(llamad_cache *cache, size_t n, int32_t old) {
 
 int32_t llamad_cache_take(llamad_cache *cache, size_t n, int32_t old) {
     const int32_t i = llamad_cache_reserve(cache, n, old);
-    if (i >= 0 && llamad_cache_populate(cache, i, n) != 0) {
-        free_row(cache, i);
-        return -1;
-    }
-    return i;
+    if (i < 0 || llamad_cache_populate(cache, i, n) == 0) return i;
+    free_row(cache, i);
+    return -1;
 }
 
 static void tell(llamad_cache *cache) {

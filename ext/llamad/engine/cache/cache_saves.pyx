@@ -82,6 +82,7 @@ cdef void _learn(Cache *cache, int64_t t_start, double n_tokens) noexcept nogil:
     short part takes nearly as long as a long one, and says little about a token of that. A lower cost is learned at once,
     a higher one slowly, because copies also wait for what a device still computes, and the first ones load code."""
     cdef double cost = <double>(now_us() - t_start - cache.pages_us) / max(n_tokens, <double>SEGMENT_TOKENS)
+    cache.n_learned += 1
     if cache.save_token_us == 0 or cost < cache.save_token_us:
         cache.save_token_us = cost
     else:

@@ -79,7 +79,8 @@ ctypedef struct Cache:
     size_t n_spare           # the capacity of all of them
     uint64_t last_spare      # the number of the last one that was asked for
     int64_t turn_us          # time spent on states in this turn of the engine
-    double save_token_us     # the learned cost of saving, per token
+    double save_token_us     # the learned cost of saving, per token,
+    int64_t n_learned        # and from how many copies
     int64_t pages_us         # how long the last pages took to come
     double return_rate       # the share of long prompts that came back, of late
 

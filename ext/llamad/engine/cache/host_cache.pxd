@@ -12,7 +12,7 @@ from llamad.protocol.messages cimport ActionCommand
 cdef int cache_init(Cache *cache, size_t bytes_max, Checkpoints *checkpoints, const llamad_table *table,
                     void *ctx, llamad_cache *memory, int has_device) noexcept nogil
 cdef void cache_free(Cache *cache) noexcept nogil
-cdef int cache_prepare_insert(Cache *cache, const ActionCommand *command) noexcept nogil
+cdef int cache_prepare_insert(Cache *cache, const ActionCommand *command, int is_first) noexcept nogil
 cdef size_t cache_part_bytes(const Cache *cache, int32_t n_end, int32_t n_cells) noexcept nogil
 cdef void cache_stock(Cache *cache, size_t n, int32_t n_entries) noexcept nogil
 cdef int cache_prepare_save(Cache *cache, const Slots *slots, const Slot *slot) noexcept nogil

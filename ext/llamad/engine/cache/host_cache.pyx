@@ -24,8 +24,8 @@ from llamad.engine.cache.chains cimport (
 )
 from llamad.engine.cache.eviction cimport cache_is_kept, cache_least_valuable
 from llamad.engine.cache.spare_pages cimport (
-    spare_ask, spare_count, spare_drop_copy, spare_drop_one, spare_is_ready, spare_of_blob, spare_take, spare_take_blob,
-    spare_unlock_all,
+    spare_ask, spare_count, spare_drop_copy, spare_drop_one, spare_has_place, spare_is_awaited, spare_is_ready,
+    spare_of_blob, spare_take, spare_take_blob, spare_unlock_all,
 )
 from llamad.engine.cache.staging cimport staging_capacity, staging_free, staging_init
 from llamad.engine.costs.scheduler cimport CACHE_ENTRIES_MAX, CACHE_TOKENS_MIN, ENDS_MAX, STOCK_PART
@@ -33,7 +33,8 @@ from llamad.engine.kv.checkpoints cimport list_cut, list_free, list_reaches, lis
 from llamad.engine.kv.device_copies cimport copies_free, copies_has, copies_make, copies_restore
 from llamad.engine.kv.slots cimport Slot, Slots, slot_clear
 from llamad.protocol.cache_memory cimport (
-    LLAMAD_CACHE_PART, LLAMAD_CACHE_ROWS, LLAMAD_CACHE_STATE, llamad_cache, memory_drop, memory_publish, memory_take,
+    LLAMAD_CACHE_PART, LLAMAD_CACHE_ROWS, LLAMAD_CACHE_STATE, llamad_cache, memory_drop, memory_publish, memory_renew,
+    memory_take,
 )
 from llamad.protocol.messages cimport RESULT_DONE, RESULT_FAILED, RESULT_NO_ROOM, ActionCommand
 from llamad.protocol.row_ids cimport ids_positions
@@ -183,7 +184,7 @@ cdef int cache_drop_least(Cache *cache) noexcept nogil:
         return 1
     i = cache_least_valuable(cache)
     if i < 0:
-        return spare_drop_copy(cache)
+        return 0
     cache.n_dropped += 1
     entries_drop(cache, i)
     return 1
@@ -209,8 +210,6 @@ cdef int _make_room(Cache *cache, size_t n, int32_t *row) noexcept nogil:
         i = cache_least_valuable(cache)
         if i < 0 and cache.staging.data != NULL and cache.staging.n_state == 0:
             staging_free(&cache.staging)
-            continue
-        if i < 0 and spare_drop_copy(cache):
             continue
         if i < 0:
             return 0
@@ -253,8 +252,10 @@ cdef int32_t cache_take_pages(Cache *cache, size_t n, int32_t row) noexcept nogi
 
 cdef int _ask(Cache *cache, size_t n, uint64_t blob) noexcept nogil:
     """Let another thread prepare pages for n bytes, and copy the blob into them, unless it is 0. Return whether it will;
-    not if they do not fit into the limit."""
+    not if it has too much to do, or if they do not fit into the limit."""
     cdef int32_t row = -1
+    if not spare_has_place(cache):
+        return 0
     if _make_room(cache, cache_rounded(n), &row):
         return spare_ask(cache, row, n, blob)
     if row >= 0:
@@ -270,19 +271,21 @@ cdef int _prepare(Cache *cache, size_t n) noexcept nogil:
     return not spare_count(cache, n) and not _ask(cache, n, 0)
 
 
-cdef int cache_prepare_insert(Cache *cache, const ActionCommand *command) noexcept nogil:
+cdef int cache_prepare_insert(Cache *cache, const ActionCommand *command, int is_first) noexcept nogil:
     """The same for a state that is inserted. The other thread also copies it, because half a gigabyte would keep the
-    streams waiting."""
+    streams waiting. The first state of those that wait may take the room of later ones."""
     cdef const Spare *spare = spare_of_blob(cache, command.blob)
-    cdef int is_prepared
+    cdef int is_asked
     if not load_int(&cache.memory.is_tended) or command.n_bytes == 0:
         return 1
     if spare != NULL:
         return load_int(&spare.state) == SPARE_READY
     cache.extended = cache.inserted if command.n_begin else -1  # it may be the entry with the cells before these
-    is_prepared = not _ask(cache, command.n_bytes, command.blob)
+    is_asked = _ask(cache, command.n_bytes, command.blob)
+    while not is_asked and is_first and spare_drop_copy(cache):
+        is_asked = _ask(cache, command.n_bytes, command.blob)
     cache.extended = -1
-    return is_prepared
+    return not is_asked and is_first and not spare_is_awaited(cache)
 
 
 cdef void cache_stock(Cache *cache, size_t n, int32_t n_entries) noexcept nogil:
@@ -337,7 +340,9 @@ cdef int32_t _insert_pages(Cache *cache, const uint8_t *data, const ActionComman
         row = cache_take_pages(cache, command.n_bytes, -1)
         if row >= 0:
             memcpy(cache.memory.places[row].data, data, command.n_bytes)
-    elif not _make_room(cache, cache.memory.rows[row].capacity, &other):
+    elif _make_room(cache, cache.memory.rows[row].capacity, &other):
+        memory_renew(cache.memory, row)  # the part before it may have come after these pages were asked for
+    else:
         if is_locked[0]:
             cache.table.unlock_pages(cache.ctx, cache.memory.places[row].data)
         memory_drop(cache.memory, row)

@@ -11,6 +11,7 @@ cdef void spare_forget(Cache *cache, uint64_t blob) noexcept nogil
 cdef int32_t spare_count(const Cache *cache, size_t n) noexcept nogil
 cdef int spare_is_ready(const Cache *cache, size_t n) noexcept nogil
 cdef int spare_is_awaited(const Cache *cache) noexcept nogil
+cdef int spare_has_place(Cache *cache) noexcept nogil
 cdef int spare_drop_one(Cache *cache) noexcept nogil
 cdef int spare_drop_copy(Cache *cache) noexcept nogil
 cdef int spare_prepare(Cache *cache) noexcept nogil

@@ -132,6 +132,11 @@ cdef void spare_forget(Cache *cache, uint64_t blob) noexcept nogil:
         spare.is_left = 1
 
 
+cdef int spare_has_place(Cache *cache) noexcept nogil:
+    """Return whether more pages can be asked for. If necessary, some that nobody waits for are given back."""
+    return _place(cache) != NULL
+
+
 cdef Spare *_place(Cache *cache) noexcept nogil:
     """Return a place for other pages, in which there may be some that are given back; NULL if all are being prepared."""
     cdef int32_t i, _look

@@ -153,7 +153,7 @@ cdef int prefix_time_is_up(const State *state) noexcept nogil:
 cdef int _pays(const State *state, int32_t begin, int32_t end, int32_t n_copied, double gain) noexcept nogil:
     """Return whether prefilling the tokens from `begin` to `end` takes `gain` times as long as copying the state of
     n_copied tokens, as far as both costs are known."""
-    return state.cache.n_saves > 0 and state.plan.best_token_us > 0 and (
+    return state.cache.n_learned > 0 and state.plan.best_token_us > 0 and (
         costs_us(&state.plan.token_costs, begin, end) >= gain * n_copied * state.cache.save_token_us)
 
 
@@ -184,7 +184,7 @@ cdef int _is_cheap_to_save(State *state, const Slot *slot, int32_t n_held) noexc
         return 1
     if not state.plan.has_device and SAVE_PART * n >= n_copied:
         return 1
-    if state.cache.n_saves >= <uint64_t>(SAVE_TRIALS if in_parts else 1):
+    if state.cache.n_learned >= (SAVE_TRIALS if in_parts else 1):
         state.cache.save_token_us *= SAVE_DOUBT
         return 0
     return state.plan.best_token_us > 0 and n >= CACHE_TOKENS_MIN and (
