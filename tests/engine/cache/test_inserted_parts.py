@@ -166,6 +166,27 @@ def test_parts_take_the_place_of_what_is_worth_less(blocks, has_device):
         assert h.stats()["cache_bytes"] <= n_bytes
 
 
+@pytest.mark.parametrize("order", ["prompt by prompt", "part by part", "first parts last"])
+def test_more_parts_at_once_than_the_engine_copies_at_once(order):
+    """And the next engine has all of them, because each is newer than the one before it."""
+    front, prompts = CacheMemory(), [text(300 + seed, N) for seed in range(7)]
+    parts = [(i, k, one) for i, prompt in enumerate(prompts) for k, one in enumerate(blocks_of(prompt))]
+    if order != "prompt by prompt":
+        parts.sort(key=lambda part: part[1])
+    with Chained(front) as h:
+        actions = [insert(h, one) for _, _, one in parts]
+        if order == "first parts last":  # of a prompt that shares its beginning with another
+            again = [insert(h, one) for _, k, one in parts if k == 0]
+            assert set(results(h, again)) == {RESULT_DONE}
+        assert set(results(h, actions)) == {RESULT_DONE}
+        n_entries = h.stats()["cache_entries"]
+        until(lambda: len(front.entries()) == len(prompts))
+    with Chained(front) as h:
+        assert h.n_adopted == n_entries
+        for prompt in prompts:
+            assert h.ask(answered(prompt) + b"more") == len(answered(prompt))
+
+
 def test_what_does_not_fit_leaves_no_memory(blocks):
     front, limit = CacheMemory(), 200_000
     prompts = [blocks_of(text(200 + seed, N)) for seed in range(4)]
