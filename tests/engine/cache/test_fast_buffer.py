@@ -49,7 +49,7 @@ def talk(h: Chained) -> None:
 
 @pytest.mark.parametrize("kind", CUT)
 def test_what_is_saved_through_it_is_the_same(kind):
-    """As from a device that has no such memory, bit for bit."""
+    """A device without such memory gives the same bytes."""
     fronts = CacheMemory(), CacheMemory()
     with engine(fronts[0], kind, n_slots=1) as h:
         talk(h)

@@ -44,7 +44,8 @@ cdef int spare_drop_one(Cache *cache) noexcept nogil:
 
 
 cdef int spare_drop_copy(Cache *cache) noexcept nogil:
-    """Give pages back that have a blob's bytes: those that are needed last. Return whether there were any."""
+    """Give back the pages that were asked for last, of those that are ready, also if a request waits for the blob's bytes
+    that they have. Return whether there were any."""
     cdef Spare *spare
     cdef Spare *chosen = NULL
     cdef int32_t i
