@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
-from typing_extensions import Buffer
 
 from llamad.models.cache_disk.prefixes import BLOCK_BYTES, BLOCK_TOKENS, TOKEN_BYTES, Chain, digest_after
 from llamad.models.cache_disk.row_file import BLOCK, END, ENDINGS
@@ -18,6 +18,9 @@ from llamad.protocol.blobs import Arena, Blob
 from llamad.protocol.cache_memory import Segment
 from llamad.ses1 import ses1
 from llamad.ses1.ses1 import Layout, StateError
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 _HEAD = struct.Struct("<4sI")  # of SES1: its name and the number of tokens
 # Bytes that are copied at once: with the GIL, so that more would stall the event loop.
