@@ -298,14 +298,15 @@ class Reader:
 
     def _fill(self, one: Stored, view: memoryview, is_late: threading.Event) -> bool:
         """Read what the file has of the state. Return False if it is gone or broken, or if nobody waits any more.
-        Raises OSError."""
+        Another daemon may have written it again since it was listed: its name says what it is. Raises OSError."""
         if is_late.is_set():
             return False
         self.speed.begin()
         try:
             with self._folder.opened() as folder, RowFile(folder, one.name) as file:
-                if file.description != one.about:
-                    raise EntryBroken("it has changed since it was listed")
+                if file.description.n_bytes != len(view):
+                    self._index.remove(one.name)  # another daemon has replaced it; the next look finds it
+                    return False
                 return file.read_into(view, is_late.is_set, self.speed.count)
         except FileNotFoundError:
             self._index.remove(one.name)
