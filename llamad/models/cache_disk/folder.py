@@ -29,7 +29,7 @@ class FolderError(ValueError):
 
 
 class Folder:
-    """The folder that --cache-disk names. `salt` is made with the subfolder, and stays. It is empty
+    """The folder that --cache-disk names. `salt` is made with the subfolder, and stays with it. It is empty
     before prepare()."""
 
     def __init__(self, path: str) -> None:
@@ -51,12 +51,24 @@ class Folder:
                 probe, name = atomic_file.create(folder)
                 os.close(probe)
                 os.unlink(name, dir_fd=folder)
-                self.salt = _salt(folder)
+                self._take(_salt(folder))
         except OSError as error:
             raise FolderError(
                 f"{self.path} cannot be used: {error.strerror}; the daemon's user must be able to write there"
             ) from None
-        self.salt_id = hashlib.sha256(self.salt).digest()[:8]
+
+    def _take(self, salt: bytes) -> None:
+        self.salt = salt
+        self.salt_id = hashlib.sha256(salt).digest()[:8]
+
+    def is_replaced(self, folder: int) -> bool:
+        """Return whether the subfolder `folder` has another salt than at the last look, because a file system was mounted
+        there, or because another daemon found the folder empty. From now on its salt is used. Raises OSError."""
+        salt = _read_salt(folder)
+        if salt is None or len(salt) != SALT_BYTES or salt == self.salt:
+            return False
+        self._take(salt)
+        return True
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[int]:
@@ -73,7 +85,7 @@ class Folder:
     def names(self) -> list[str]:
         """Return the names of all entries. Raises OSError."""
         with self.opened() as folder:
-            return [name for name in os.listdir(folder) if _NAME(name)]
+            return entry_names(folder)
 
     def sweep(self) -> int:
         """Remove temporary files of processes that have ended, and files of an older format, whose number is returned.
@@ -112,20 +124,31 @@ class Folder:
         return hashlib.blake2b(key_name.encode(), key=self.salt, digest_size=16).hexdigest()
 
 
+def entry_names(folder: int) -> list[str]:
+    """Return the names of all entries in a subfolder. Raises OSError."""
+    return [name for name in os.listdir(folder) if _NAME(name)]
+
+
+def _read_salt(folder: int) -> bytes | None:
+    """Return the folder's salt, None if there is none. It is damaged if it has another length. Raises OSError."""
+    try:
+        fd = os.open(SALT, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    except FileNotFoundError:
+        return None
+    with os.fdopen(fd, "rb") as file:
+        return file.read(SALT_BYTES + 1)
+
+
 def _salt(folder: int) -> bytes:
     """Return the folder's salt, and make it if there is none. Raises OSError."""
-    for _ in range(2):
-        try:
-            fd = os.open(SALT, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-        except FileNotFoundError:
+    while True:
+        salt = _read_salt(folder)
+        if salt is None:
             _write_salt(folder, secrets.token_bytes(SALT_BYTES))
-            continue
-        with os.fdopen(fd, "rb") as file:
-            salt = file.read()
-        if len(salt) == SALT_BYTES:
+        elif len(salt) == SALT_BYTES:
             return salt
-        os.unlink(SALT, dir_fd=folder)  # no salt of ours; what it has hashed cannot be found any more
-    return _salt(folder)
+        else:
+            os.unlink(SALT, dir_fd=folder)  # no salt of ours; what it has hashed cannot be found any more
 
 
 def _write_salt(folder: int, salt: bytes) -> None:

@@ -106,6 +106,14 @@ class TurnFiles:
         self._folder = folder
         self._bytes_max = min(BYTES_MAX, limit // LIMIT_PART) if limit else BYTES_MAX
         self._lock = threading.Lock()
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all answers, but remove no files."""
+        with self._lock:
+            self._clear()
+
+    def _clear(self) -> None:
         self._files: dict[str, _Kept] = {}
         self._fair: FairCache[_Kept] = FairCache(self._bytes_max)  # the same, by owner
         self._by_digest: dict[bytes, list[_Kept]] = {}  # the newest one is the first

@@ -21,7 +21,7 @@ import msgspec
 
 from llamad.base.clock import clock_us
 from llamad.models.cache_disk.faults import Faults
-from llamad.models.cache_disk.folder import Folder
+from llamad.models.cache_disk.folder import Folder, entry_names
 from llamad.models.cache_disk.index import Index, Stored, stored, value_of
 from llamad.models.cache_disk.prefixes import Chain, Group
 from llamad.models.cache_disk.row_file import Description, EntryBroken, RowFile, file_bytes, parts
@@ -184,7 +184,7 @@ class Writer:
                 self._save_new(source)
                 if is_leaving:
                     self._sources = [one for one in self._sources if one is not source]
-                    del self._seen[source]
+                    self._seen.pop(source, None)
             self._save_turns()
         except (OSError, MemoryError) as error:
             self._faults.failed(error)
@@ -199,10 +199,12 @@ class Writer:
         n_old = self._folder.sweep()
         if n_old:
             log.info("--cache-disk %s: removed %d files of an older version", self._folder.path, n_old)
-        names = set(self._folder.names())
-        for name in self._index.names() - names:
-            self._index.remove(name)
         with self._folder.opened() as folder:
+            if self._folder.is_replaced(folder):
+                self._start_over()
+            names = set(entry_names(folder))
+            for name in self._index.names() - names:
+                self._index.remove(name)
             for name in names - self._index.names() - self._ignored:
                 self._load(folder, name)
             for name, reason in self._turns.refresh(folder):
@@ -218,6 +220,16 @@ class Writer:
             )
             self.on_listed()
         self._t_refresh = time.monotonic() + REFRESH_SECONDS
+
+    def _start_over(self) -> None:
+        """Forget all files, because there is another folder now. What is in the cache memories is written there, too."""
+        log.warning("--cache-disk %s: it is another folder than before, which is used now", self._folder.path)
+        for name in self._index.names():
+            self._index.remove(name)
+        self._turns.clear()
+        self._seen.clear()
+        self._orphans.clear()
+        self._ignored.clear()
 
     def _load(self, folder: int, name: str) -> None:
         """Add a file to the index. A broken one is removed; one that cannot be read stays, and is ignored."""

@@ -35,3 +35,55 @@ def test_two_daemons_that_write_the_same_block_at_once_both_read_it(tmp_path):
     for disk in (first, second):
         assert disk.cache.n_entries == 4
         assert all(disk.has([*prompt, 1]) for prompt in prompts)
+
+
+def answer(disk: Disk, number: int) -> Answer:
+    return Answer(disk.cache.folder.salt_id, "", (bytes([number]) * 16,), b"\1\0\0\0" * 300, b"data")
+
+
+def test_what_a_file_system_has_that_is_mounted_after_the_start_stays(tmp_path, caplog):
+    """The daemon had made a salt in the empty mount point, and removed all files of the file system, whose names another
+    salt had made."""
+    folder, away = tmp_path / "prompts", tmp_path / "away"
+    folder.mkdir()
+    before = Disk(folder)
+    before.memory.put(SYSTEM)
+    before.cache.turns.keep(answer(before, 1))
+    before.step()
+    n_files = len(before.files())
+    folder.rename(away)
+    folder.mkdir()
+    disk = Disk(folder)  # it starts before the file system is mounted
+    disk.memory.put(tokens_of(2, 600))
+    disk.cache.turns.keep(answer(disk, 2))
+    disk.step()
+    shutil.rmtree(folder)
+    away.rename(folder)
+    disk.step()
+    assert caplog.text.count("it is another folder than before") == 1
+    assert disk.cache.counts.n_broken == 0
+    assert bytes(disk.fetch([*SYSTEM, 1, 2]).blob) == ses1(SYSTEM)
+    assert len(disk.files()) == n_files + 3  # what is in memory was written there, too
+    assert len(list(disk.path.glob("*" + turn_files.ENDING))) == 1
+    assert len(disk.cache.turns.find(bytes([1]) * 16)) == 1
+    assert not disk.cache.turns.find(bytes([2]) * 16)  # its names are those of the other salt
+    disk.step()
+    assert caplog.text.count("it is another folder than before") == 1
+
+
+def test_daemons_that_find_the_folder_empty_agree_on_a_salt(tmp_path):
+    """One is running and has not written since, the other one starts. Each removed the files of the other."""
+    running = Disk(tmp_path)
+    running.memory.put(SYSTEM)
+    running.step()
+    shutil.rmtree(running.path)
+    started = Disk(tmp_path)
+    started.memory.put(tokens_of(2, 600))
+    for _ in range(3):
+        started.step()
+        running.step()
+    assert running.cache.folder.salt == started.cache.folder.salt
+    assert (running.cache.counts.n_broken, started.cache.counts.n_broken) == (0, 0)
+    for disk in (running, started):
+        assert disk.has([*SYSTEM, 1])
+        assert disk.has([*tokens_of(2, 600), 1])
