@@ -238,7 +238,7 @@ class EngineClient:
         return sum(running.slot < 0 and running.is_sent for running in self.tasks.values())
 
     def n_queued(self, t_before: float) -> int:
-        """Return the number of tasks that have waited for a slot since this time."""
+        """Return the number of tasks that have waited for their first slot since this time."""
         return sum(running.is_queued(t_before) for running in self.tasks.values())
 
     def can_accept(self, n_tasks: int) -> bool:

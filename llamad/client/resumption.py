@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -137,6 +138,7 @@ class Resumption:
             self._table.fail(task_id, FAILURE_ENGINE)
             return
         running.is_sent = True
+        running.t_submit = time.monotonic()  # no slot could get free while there was no engine
         self._table.send(
             lambda port: port.submit(task_id, command), lambda: self._table.fail(task_id, FAILURE_ENGINE)
         )

@@ -36,7 +36,7 @@ class Running:
         self.sink = sink
         self.task = task  # keeps the memory alive that the engine uses
         self.slot = -1  # -1 until the task is admitted
-        self.t_submit = time.monotonic()
+        self.t_submit = time.monotonic()  # the time when it was sent to the engine
         self.history = History()
         self.is_sent = True  # an engine has it, or will have it with the next command
         self.is_preparing = False  # an engine prepares its grammar, or the rows of its images and sound
@@ -49,8 +49,9 @@ class Running:
         self.n_processed = -1  # the progress of its prefill that the sink was told
 
     def is_queued(self, t_before: float) -> bool:
-        """Return whether the task has waited for a slot since this time."""
-        return self.is_sent and self.slot < 0 and self.t_submit <= t_before
+        """Return whether the task has waited for its first slot since this time. One that had a slot in an earlier
+        engine gets another as soon as its prefix is there, so it needs no room."""
+        return self.is_sent and self.slot < 0 and not self.was_admitted and self.t_submit <= t_before
 
     def on_admitted(self, event: Admitted) -> None:
         """The task has got a slot. The sink is told once, whatever happens to engines."""

@@ -5,6 +5,7 @@ import asyncio
 import math
 import random
 import struct
+import time
 
 import pytest
 from support.engine_harness import sampling
@@ -271,6 +272,27 @@ def test_a_request_that_only_waited_does_not_count():
         await until(lambda: waiting.ended.is_set())
         assert running.failed == (FAILURE_ENGINE, 0)
         assert waiting.done.n_decoded == 10
+
+    crash_test(work, n_slots=1)
+
+
+def test_requests_that_had_a_slot_do_not_wait_for_one_in_the_next_engine():
+    """They counted as waiting since they were submitted, so that streams without readers ended to make room. The time
+    without an engine counted, too."""
+
+    async def work(engine):
+        running = engine.submit(task(engine, n_predict=5000))
+        waiting = engine.submit(task(engine, n_predict=10))
+        await until(lambda: running.tokens)
+        t_before = time.monotonic()
+        assert engine.client.n_queued(t_before) == 1
+        engine.kill()
+        engine.start()
+        assert engine.client.n_waiting == 2
+        assert engine.client.n_queued(t_before) == 0
+        assert engine.client.n_queued(time.monotonic()) == 1
+        engine.client.abort(running.task_id)
+        await until(waiting.ended.is_set)
 
     crash_test(work, n_slots=1)
 

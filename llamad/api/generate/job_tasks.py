@@ -86,10 +86,12 @@ class JobTasks:
     def is_stalled(self, now: float, seconds: float) -> bool:
         """Whether the tasks have been paused for this many seconds while others wait for a slot; 0: there is no
         limit."""
-        return self.is_paused and 0 < seconds <= now - self._t_paused and bool(self._engine.n_waiting)
+        if not self.is_paused or not 0 < seconds <= now - self._t_paused:
+            return False
+        return self._engine.n_queued(now) > self.n_queued(now)
 
     def n_queued(self, t_before: float) -> int:
-        """Return how many of the tasks have waited for a slot since `t_before`."""
+        """Return how many of the tasks have waited for their first slot since `t_before`."""
         running = (self._engine.tasks.get(sink.task_id) for sink in self._sinks)
         return sum(one is not None and one.is_queued(t_before) for one in running)
 
