@@ -20,13 +20,15 @@ class Restarts:
         self._n_loads = 0
         self._n_ends = 0
         self._n_soon = 0  # like _n_ends, but also if requests went on between the ends
+        self._has_gone_on = False  # the engine has continued a request, so it served, ready or not
 
     def delay(self, served_seconds: float | None) -> float | None:
         """Return the seconds until the next start, or None to give up. `served_seconds` is how long the engine that
-        ended had served, or None if it never did."""
-        if served_seconds is None:
+        ended had served, or None if it was never ready."""
+        has_gone_on, self._has_gone_on = self._has_gone_on, False
+        if served_seconds is None and not has_gone_on:
             self._n_loads += 1
-        elif served_seconds >= SOUND_SECONDS:
+        elif served_seconds is not None and served_seconds >= SOUND_SECONDS:
             self._n_loads = self._n_ends = self._n_soon = 0
         else:
             self._n_loads = 0
@@ -43,10 +45,12 @@ class Restarts:
         """Note that requests of earlier engines have gone on in this one, so that the ends of those were no loss.
         Engines that end before they have continued a request still count, so that a series of those has an end."""
         self._n_ends = 0
+        self._has_gone_on = True
 
     def forgive(self) -> None:
         """Reset the counts, because the last engines ended for a known reason outside of them."""
         self._n_loads = self._n_ends = self._n_soon = 0
+        self._has_gone_on = False
 
     def reason(self) -> str:
         """Return why the engine is not started again."""

@@ -82,6 +82,18 @@ def test_engines_that_end_before_a_request_goes_on_are_given_up():
     assert [restarts.delay(1.0) for _ in range(N_ENDS_MAX)][-1] is None
 
 
+def test_an_engine_that_continued_a_request_has_served() -> None:
+    """An engine gets the requests of the last one before it is ready. Ends between the two counted as failed loads, so
+    that the fourth of them gave the model up."""
+    restarts = Restarts()
+    delays = []
+    for _ in range(2 * N_ENDS_MAX):
+        restarts.went_on()
+        delays.append(restarts.delay(None))
+    assert delays == [0.0] + [1.0] * (2 * N_ENDS_MAX - 1)
+    assert [restarts.delay(None) for _ in range(N_LOADS_MAX)][-1] is None
+
+
 def test_a_load_tells_how_far_it_is():
     host = Host(parse(["-m", "a.gguf"], {}).settings.model)
     assert host.progress == LoadProgress("load")
