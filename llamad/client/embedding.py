@@ -93,7 +93,8 @@ class Job:
 
 class Embedder:
     """`n_jobs` counts requests waiting or being computed. If the engine ends, they wait for the next one; a request is
-    computed again after `resume_max` engines that ended while they computed it, at most."""
+    computed again after `resume_max` engines that ended while they computed it, at most. `on_went_on` is called when an
+    engine has computed a text of a request that an earlier one was computing when it ended."""
 
     def __init__(
         self,
@@ -104,9 +105,11 @@ class Embedder:
         n_texts_max: int,
         arena: Arena | None = None,
         resume_max: int = 0,
+        on_went_on: Callable[[], None] | None = None,
     ) -> None:
         self.info = info
         self.resume_max = resume_max
+        self._on_went_on = on_went_on
         self._arena = arena  # the memory for the texts and embeddings of a batch, which engines map
         self.jobs_max = jobs_max
         self.counts = VectorCounts()
@@ -323,6 +326,8 @@ class Embedder:
         return np.split(rows, np.cumsum(lengths)[:-1])
 
     def _deliver(self, batch: list[tuple[Job, int]], embeddings: list[Embeddings]) -> None:
+        if self._on_went_on is not None and any(job.n_crashes for job, _ in batch):
+            self._on_went_on()
         done = []
         for (job, i), rows in zip(batch, embeddings, strict=True):
             job.rows[i] = rows

@@ -149,6 +149,7 @@ class Connections:
                 n_texts_max=n_texts_max,
                 arena=self.arena,
                 resume_max=self.settings.resume_after_crash,
+                on_went_on=self.restarts.went_on,
             )
         assert self.model is not None
         lend = self.engine.lend_rows if self.engine is not None else None

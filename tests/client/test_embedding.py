@@ -242,6 +242,34 @@ def test_the_next_engine_computes_what_the_last_one_did_not() -> None:
     assert other.batches == [[9], [8, 2]]
 
 
+def test_a_request_that_goes_on_is_noted() -> None:
+    """It was not, so that engines were given up after ten ends although each of them continued the last one's work."""
+    script, other = Mortal(1), Script()
+    info = script.info
+    n_went_on = 0
+
+    def on_went_on() -> None:
+        nonlocal n_went_on
+        n_went_on += 1
+
+    async def work() -> None:
+        embedder = Embedder(info, jobs_max=9, n_pack=10, n_texts_max=4, resume_max=1, on_went_on=on_went_on)
+        embedder.connect(LocalAsking(computer=script))
+        running, waiting = embedder.submit([text(10), text(9)]), embedder.submit([text(8)])
+        await until(lambda: len(script.batches) == 2)
+        assert n_went_on == 0
+        embedder.disconnect()
+        embedder.connect(LocalAsking(computer=other))
+        script.free.set()
+        assert lengths(await running.future) == [10, 9]
+        assert n_went_on == 1
+        assert lengths(await waiting.future) == [8]
+        assert n_went_on == 1
+        embedder.close()
+
+    asyncio.run(work())
+
+
 def test_a_request_that_two_engines_computed_when_they_ended_fails() -> None:
     scripts = [Mortal(0), Mortal(0), Script()]
 
