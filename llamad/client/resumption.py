@@ -90,8 +90,8 @@ class Resumption:
     def take_over(self, task_id: int) -> None:
         """Send an orphan to the engine, as soon as its grammar and embeddings are there."""
         running = self._table.tasks.get(task_id)
-        if running is None or running.is_sent or self._asking is None:
-            return
+        if running is None or running.is_sent or running.is_aborted or self._asking is None:
+            return  # an aborted one ends in this iteration of the event loop, and the engine must not run it
         if running.task.vocab is not self._vocab:
             self._table.fail(task_id, FAILURE_ENGINE)
         elif is_fit(running.task, self._asking, self._lending):
@@ -115,7 +115,7 @@ class Resumption:
         except Exception:  # a bug must not keep its client waiting for ever
             log.exception("request %s cannot go on", running.task.context.request_id)
             failure = FAILURE_LOST
-        if self._table.tasks.get(task_id) is not running or self._asking is not asking:
+        if self._table.tasks.get(task_id) is not running or running.is_aborted or self._asking is not asking:
             return
         running.is_preparing = False
         if failure:

@@ -12,6 +12,7 @@ from support.engine_harness import sampling
 from support.mortal_engine import Collected, MortalEngine
 
 from llamad.base.clock import clock_us
+from llamad.client import resumption
 from llamad.client.command import packed_biases, packed_run
 from llamad.client.task import RequestContext, Task
 from llamad.engine.testing.fake import Fake
@@ -351,6 +352,38 @@ def test_clients_that_leave_between_engines_are_dropped_at_once():
         assert sink.failed == (FAILURE_ABORTED, 0)
         assert engine.client.is_idle
         engine.start()
+
+    crash_test(work)
+
+
+@pytest.mark.parametrize("is_prepared", [False, True])
+def test_clients_that_leave_as_the_next_engine_begins_leave_no_task_there(is_prepared, monkeypatch):
+    """An abort between two engines takes effect in the next iteration of the event loop. An engine that got the task
+    before that ran it to its end, and nobody told it to stop."""
+
+    async def work(engine):
+        prepared = asyncio.get_running_loop().create_future()
+
+        async def prepare(*_):
+            await prepared
+
+        monkeypatch.setattr(resumption, "renew", prepare)
+        grammar = await engine.asking.compile('root ::= "a"*', 10**6) if is_prepared else None
+        sink = engine.submit(task(engine, grammar=grammar, n_predict=400, bias=NO_END))
+        await until(lambda: sink.tokens)
+        engine.kill()
+        if is_prepared:
+            engine.start()
+            await asyncio.sleep(0.01)
+            prepared.set_result(None)
+            engine.client.abort(sink.task_id)
+        else:
+            engine.client.abort(sink.task_id)
+            engine.start()
+        await until(lambda: sink.failed)
+        assert sink.failed == (FAILURE_ABORTED, 0)
+        await asyncio.sleep(0.1)
+        assert engine.client.n_idle() == engine.client.n_slots
 
     crash_test(work)
 
