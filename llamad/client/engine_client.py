@@ -143,7 +143,10 @@ class EngineClient:
             log.info("%d requests go on in the next engine", len(self.tasks))
 
     def fail_orphans(self, failure: int = FAILURE_ENGINE) -> None:
-        """Fail the tasks that wait for another engine, because none comes."""
+        """Fail the tasks that wait for another engine, because none comes. Those that a connected engine prepares go
+        on."""
+        if self._port is not None:
+            return
         for task_id, running in list(self.tasks.items()):
             if not running.is_sent:
                 self.fail(task_id, failure)

@@ -414,6 +414,24 @@ def test_if_no_engine_comes_they_fail():
     crash_test(work)
 
 
+def test_a_drain_does_not_end_what_an_engine_prepares():
+    """A daemon that drained failed running requests whose grammars were being compiled in the next engine."""
+
+    async def work(engine):
+        grammar = await engine.asking.compile('root ::= "a"*', 10**6)
+        sink = engine.submit(task(engine, grammar=grammar, n_predict=100, bias=NO_END))
+        await until(lambda: sink.tokens)
+        engine.kill()
+        engine.start()
+        assert engine.client.n_waiting == 0
+        engine.client.fail_orphans(FAILURE_ABORTED)
+        await until(sink.ended.is_set)
+        assert sink.done.n_decoded == 100
+        assert engine.client.is_idle
+
+    crash_test(work)
+
+
 def test_a_request_continues_with_another_task_whatever_happens_to_engines():
     """As one does whose reasoning has used up its budget: it may have no engine, or one that lacks its grammar."""
 
