@@ -271,6 +271,8 @@ class EngineClient:
         gathering, loop = self._gathering, self._loop
         if goes_on and self.resume_max and (gathering is None or self.resumption.is_stale(task)):
             self.tasks[task_id].is_sent = False
+            if task.context.deadline_us:
+                self.resumption.watch_deadline(task_id, task.context.deadline_us)
             if gathering is not None:
                 asyncio.get_running_loop().call_soon(self.resumption.take_over, task_id)
             return task_id

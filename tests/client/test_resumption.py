@@ -401,6 +401,21 @@ def test_deadlines_hold_between_engines():
     crash_test(work)
 
 
+def test_so_does_the_deadline_of_a_request_that_continues_with_another_task():
+    """Only those that an engine had when it ended had a timer."""
+
+    async def work(engine):
+        engine.kill()
+        sink = Collected()
+        late = task(engine, n_predict=5000, context={"deadline_us": clock_us() + 50_000})
+        engine.client.submit(late, sink, goes_on=True)
+        await asyncio.wait_for(sink.ended.wait(), 10)
+        assert sink.failed[0] == FAILURE_DEADLINE
+        engine.start()
+
+    crash_test(work)
+
+
 def test_if_no_engine_comes_they_fail():
     async def work(engine):
         sink = engine.submit(task(engine, n_predict=5000))
