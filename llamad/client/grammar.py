@@ -16,7 +16,7 @@ class EngineGrammar:
     last reference is gone. The number is valid only for the engine behind `asking`; another engine would compile `text`
     again."""
 
-    __slots__ = ("asking", "id", "n_bytes", "text", "time_max_us")
+    __slots__ = ("__weakref__", "asking", "id", "n_bytes", "text", "time_max_us")
 
     def __init__(self, id: int, n_bytes: int, asking: GrammarOwner, text: str, time_max_us: int) -> None:
         self.id = id

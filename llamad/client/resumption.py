@@ -18,11 +18,11 @@ from llamad.client.command import Command
 from llamad.client.control import Asking
 from llamad.client.media_embeddings import Lending
 from llamad.client.port import Port
-from llamad.client.renewal import CannotRenew, is_fit, renew
+from llamad.client.renewal import CannotRenew, RenewedGrammars, is_fit, renew
 from llamad.client.running import Running
 from llamad.client.task import Task
 from llamad.protocol.errors import EngineEnded
-from llamad.protocol.messages import FAILURE_DEADLINE, FAILURE_ENGINE, FAILURE_LOST
+from llamad.protocol.messages import FAILURE_DEADLINE, FAILURE_ENGINE
 from llamad.tokenizer.vocab import Vocab
 
 log = logging.getLogger("llamad.engine")
@@ -49,18 +49,20 @@ class Resumption:
         self._vocab: Vocab | None = None
         self._asking: Asking | None = None
         self._lending: Lending | None = None
+        self._grammars: RenewedGrammars | None = None
         self.resumed: set[int] = set()  # tasks of earlier engines that this one has sent no text of
         self._renewals: set[asyncio.Task[None]] = set()
 
     def connect(self, vocab: Vocab | None, asking: Asking, lending: Lending) -> None:
         """Send the tasks of the last engine to this one, the oldest first."""
         self._vocab, self._asking, self._lending = vocab, asking, lending
+        self._grammars = RenewedGrammars(asking)
         for task_id in sorted(self._table.tasks):
             self.take_over(task_id)
 
     def disconnect(self, task_in_hand: int) -> None:
         """The engine has ended: all tasks are orphans. It was about to admit `task_in_hand`, if there is one."""
-        self._asking = None
+        self._asking = self._grammars = None
         self.resumed.clear()
         for task_id, running in self._table.tasks.items():
             running.lose_engine(task_id == task_in_hand)
@@ -97,25 +99,32 @@ class Resumption:
         elif is_fit(running.task, self._asking, self._lending):
             self._send_again(task_id, running)
         else:
+            assert self._grammars is not None
             assert self._lending is not None
             running.is_preparing = True
-            renewal = asyncio.ensure_future(self._renew(task_id, running, self._asking, self._lending))
+            renewal = asyncio.ensure_future(self._renew(task_id, running, self._grammars, self._lending))
             self._renewals.add(renewal)
             renewal.add_done_callback(self._renewals.discard)
 
-    async def _renew(self, task_id: int, running: Running, asking: Asking, lending: Lending) -> None:
+    async def _renew(
+        self, task_id: int, running: Running, grammars: RenewedGrammars, lending: Lending
+    ) -> None:
         failure = 0
         try:
-            await renew(running.task, asking, lending)
+            await renew(running.task, grammars, lending)
         except EngineEnded:
             return  # the next engine takes it over
         except CannotRenew as error:
             log.error("request %s cannot go on: %s", running.task.context.request_id, error)
-            failure = FAILURE_LOST
+            failure = error.failure
         except Exception:  # a bug must not keep its client waiting for ever
             log.exception("request %s cannot go on", running.task.context.request_id)
-            failure = FAILURE_LOST
-        if self._table.tasks.get(task_id) is not running or running.is_aborted or self._asking is not asking:
+            failure = FAILURE_ENGINE
+        if (
+            self._table.tasks.get(task_id) is not running
+            or running.is_aborted
+            or self._grammars is not grammars
+        ):
             return
         running.is_preparing = False
         if failure:

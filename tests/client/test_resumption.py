@@ -19,7 +19,7 @@ from llamad.engine.testing.fake import Fake
 from llamad.engine.testing.fake_drafter import FakeDrafter
 from llamad.options.table import Options
 from llamad.protocol.blobs import Blob
-from llamad.protocol.messages import FAILURE_ABORTED, FAILURE_DEADLINE, FAILURE_ENGINE, FAILURE_LOST
+from llamad.protocol.messages import FAILURE_ABORTED, FAILURE_DEADLINE, FAILURE_ENGINE
 from llamad.protocol.row_ids import row_ids
 
 END, FIRST_BYTE = 1, 3  # of the fake's tokens
@@ -463,6 +463,39 @@ def test_a_request_continues_with_another_task_whatever_happens_to_engines():
     crash_test(work)
 
 
+def test_requests_with_one_grammar_have_one_in_the_next_engine_too():
+    """Each of them had its own compiled there. It is dropped after the last of them."""
+
+    async def work(engine):
+        grammars = [await engine.asking.compile(text, 10**6) for text in ('root ::= "a"*', 'root ::= "b"*')]
+        sinks = [
+            engine.submit(task(engine, b"%d" % i, grammar=grammars[i % 2], n_predict=200, bias=NO_END))
+            for i in range(4)
+        ]
+        await until(lambda: all(sink.tokens for sink in sinks))
+        engine.kill()
+        engine.start()
+        compiled, dropped = [], []
+        compile_one = engine.asking.compile
+
+        async def compiling(text, time_max_us):
+            compiled.append(text)
+            return await compile_one(text, time_max_us)
+
+        engine.asking.compile, engine.asking.drop_grammar = compiling, dropped.append
+        await until(lambda: any(len(sink.tokens) > 20 for sink in sinks))
+        late = task(engine, b"late", grammar=grammars[0], n_predict=200, bias=NO_END)
+        sinks.append(Collected())
+        engine.client.submit(late, sinks[-1], goes_on=True)  # its grammar is there already
+        await until(lambda: all(sink.ended.is_set() for sink in sinks))
+        assert [sink.data for sink in sinks] == [b"a" * 200, b"b" * 200] * 2 + [b"a" * 200]
+        assert sorted(compiled) == ['root ::= "a"*', 'root ::= "b"*']
+        del late
+        await until(lambda: len(dropped) == 2)
+
+    crash_test(work)
+
+
 def test_a_grammar_that_an_engine_cannot_compile_again_costs_its_request():
     async def work(engine):
         grammar = await engine.asking.compile('root ::= "a"*', 10**6)
@@ -471,7 +504,7 @@ def test_a_grammar_that_an_engine_cannot_compile_again_costs_its_request():
         grammar.text = "root ::= none"
         await engine.crash()
         await until(lambda: sink.failed)
-        assert sink.failed == (FAILURE_LOST, 0)
+        assert sink.failed == (FAILURE_ENGINE, 0)
 
     crash_test(work)
 
