@@ -335,7 +335,11 @@ class Host(Connections):
         try:
             both: list[asyncio.Future[Any]] = [starting, ended]
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-            if starting.done():
+            if ended.done():  # the start may have failed because of that; only a LoadError is another reason
+                error = starting.exception() if starting.done() and not starting.cancelled() else None
+                if isinstance(error, LoadError):
+                    raise error
+            else:
                 starting.result()
                 t_ready = time.monotonic()
                 if self._supervising is asyncio.current_task():

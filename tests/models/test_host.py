@@ -19,6 +19,7 @@ from llamad.flags.parse import parse
 from llamad.models import engine_process
 from llamad.models.engine_process import EngineProcess
 from llamad.models.host import Host
+from llamad.models.host_state import State
 from llamad.models.load_progress import LoadProgress
 from llamad.models.restarts import DELAY_MAX_SECONDS, N_ENDS_MAX, N_LOADS_MAX, SOUND_SECONDS, Restarts
 from llamad.protocol.control_messages import Loaded, Progress, Ready
@@ -172,6 +173,35 @@ def serve(tiny: str, then: Callable[[Host, EngineProcess], Awaitable[None]]) -> 
         await then(host, process)
 
     asyncio.run(run())
+
+
+def test_an_engine_that_ends_while_it_opens_adapters_again_has_a_reason(
+    tiny: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The question that the engine left open failed a moment before its end was noted, so that /health said only
+    "EngineEnded", and the log had a traceback."""
+
+    async def restart(host: Host, process: EngineProcess) -> None:
+        reopen = host.loading.reopen
+
+        async def ending(asking: Any) -> None:
+            monkeypatch.setattr(host.loading, "reopen", reopen)
+            assert host._process is not None
+            os.kill(host._process.pid, signal.SIGSTOP)  # so that it does not answer
+            opening = asyncio.ensure_future(asking.open_adapter(0, "none"))
+            await asyncio.sleep(0.1)
+            os.kill(host._process.pid, signal.SIGKILL)
+            await opening
+
+        monkeypatch.setattr(host.loading, "reopen", ending)
+        os.kill(process.pid, signal.SIGKILL)
+        while host.restarts.n_total < 2 or host.state is not State.READY:
+            await asyncio.sleep(0.01)
+        await host.close()
+
+    serve(tiny, restart)
+    assert "starting the engine failed" not in caplog.text
+    assert caplog.text.count("the model's engine ended: it was killed (SIGKILL)") == 2
 
 
 def is_there(pid: int) -> bool:
