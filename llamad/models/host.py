@@ -86,8 +86,7 @@ class Host(Connections):
         self.failed: Callable[[], None] | None = None  # called when the engine is not started again
         # Called when the engine cannot be started yet: files are downloaded first, or an RPC worker is awaited.
         self.on_delayed: Callable[[], None] = lambda: None
-        # Starts an engine's process, or has a spare one.
-        self.take_process: Callable[[], EngineProcess] = EngineProcess
+        self.take_process: Callable[[], EngineProcess] = EngineProcess  # starts a process, or has a spare one
         # The first engine, if it was started already. It has begun to load, too, unless files are missing.
         self._process = process
         self._fetching = ModelDownload(settings) if settings.is_remote else None  # None: the files are there
@@ -335,11 +334,8 @@ class Host(Connections):
         try:
             both: list[asyncio.Future[Any]] = [starting, ended]
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-            if ended.done():  # the start may have failed because of that; only a LoadError is another reason
-                error = starting.exception() if starting.done() and not starting.cancelled() else None
-                if isinstance(error, LoadError):
-                    raise error
-            else:
+            # If the engine has ended, the start failed because of that, unless it failed with a LoadError.
+            if not ended.done() or (starting.done() and isinstance(starting.exception(), LoadError)):
                 starting.result()
                 t_ready = time.monotonic()
                 if self._supervising is asyncio.current_task():
