@@ -22,9 +22,9 @@ from llamad.models.host import Host
 from llamad.models.host_state import State
 from llamad.models.load_progress import LoadProgress
 from llamad.models.restarts import DELAY_MAX_SECONDS, N_ENDS_MAX, N_LOADS_MAX, SOUND_SECONDS, Restarts
-from llamad.protocol.control_messages import Loaded, Progress, Ready
+from llamad.protocol.control_messages import Embedded, Loaded, Progress, Ready
 from llamad.protocol.messages import FAILURE_ENGINE
-from llamad.protocol.model_info import AdapterInfo, Model, ModelInfo
+from llamad.protocol.model_info import AdapterInfo, Model, ModelInfo, VectorInfo
 
 
 def test_one_end_is_followed_by_a_start_at_once():
@@ -158,6 +158,44 @@ def test_a_new_engine_has_its_adapters_before_it_can_be_given_a_task(tmp_path: P
         await connecting
         assert engine.is_connected
         host.disconnect(is_stopped=False)
+
+    asyncio.run(run())
+
+
+class Embedding:
+    """An engine's control socket, which computes embeddings as soon as it may."""
+
+    def __init__(self) -> None:
+        self.asked, self.may_reply = asyncio.Event(), asyncio.Event()
+
+    async def embed(self, *_: Any) -> Embedded:
+        self.asked.set()
+        await self.may_reply.wait()
+        return Embedded(0, 0, 0.1)
+
+
+def test_embeddings_that_go_on_make_up_for_the_ends_before() -> None:
+    """Only generated text did, so that a model for embeddings was given up sooner."""
+    info = ModelInfo("fake.gguf", "fake", 1, 300, 8192, 16, 1000, 4000, "", 0, 1, -1, True)
+    loaded = Loaded(info, 512, 512, False, VectorInfo("mean", 1, (), False, 100, False), (64, 4), [])
+    vocab = Harness(Fake()).vocab
+
+    async def run() -> None:
+        host = Host(parse(["-m", "fake.gguf", "--embedding"], {}).settings.model)
+        host.model = Model(info, vocab, n_ctx=512, n_ctx_slot=512)
+        first, second = cast(Any, Embedding()), cast(Any, Embedding())
+        host.connect_vectors(loaded, first)
+        assert host.embedder is not None
+        job = host.embedder.submit([b"\x01\0\0\0"], vocab=vocab)
+        await first.asked.wait()
+        assert [host.restarts.delay(1.0) for _ in range(4)] == [0.0, 1.0, 2.0, 4.0]
+        host.disconnect(is_stopped=False)
+        first.may_reply.set()
+        host.connect_vectors(loaded, second)
+        second.may_reply.set()
+        assert len(await asyncio.wait_for(job.future, 10)) == 1
+        assert host.restarts.delay(1.0) == 1.0
+        host.close_connections()
 
     asyncio.run(run())
 
