@@ -4,6 +4,7 @@
 # the same memory, and its thread writes to it (engine/cache/host_cache.pyx).
 import mmap
 import os
+import sys
 from typing import NamedTuple
 
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
@@ -35,14 +36,15 @@ cdef extern from "llamad/protocol/cache_memory.h" nogil:
 
 
 class Segment(NamedTuple):
-    """An entry of a chain: SES1 with all tokens so far, and the cells from where the one before it ends. Where states have
-    an end, the last entry may be only that; then the cells of its last token are in the entry before it, which may have
-    more tokens."""
+    """An entry of a chain: SES1 with all tokens so far, and the cells from token `begin` on, where the one before it ends.
+    Where states have an end, the last entry may be only that; then the cells of its last token are in the entry before
+    it, which may have more tokens."""
 
     n_tokens: int
     checksum: int
     data: memoryview
     is_end: bool = False
+    begin: int = 0
 
 
 class EntryInfo(NamedTuple):
@@ -105,15 +107,16 @@ cdef class CacheMemory:
                                          row.checksum, row.retention_s, row.n_returns))
         return [entry for entry in entries if entry.id not in shared]
 
-    def pin(self, id: int) -> list[Segment] | None:
-        """Return the entries of a prompt, the first one first, whose bytes stay until unpin(); None if one is gone. An
-        engine that goes wrong may change them: whoever relies on them copies them, and then compares the checksums."""
+    def pin(self, id: int, begin: int = 0, end: int = sys.maxsize) -> list[Segment] | None:
+        """Return the entries of a prompt that have cells of its tokens from `begin` to `end`, the first one first, and the
+        last one in any case; None if an entry of the prompt is gone. The bytes stay until unpin(). An engine that goes
+        wrong may change them: whoever relies on them copies them, and then compares the checksums."""
         cdef llamad_cache_row row
         cdef int32_t i
         if id in self._pins:
             raise ValueError(f"entry {id} is pinned already")
         pins: list[int] = []
-        segments: list[Segment] = []
+        rows = []
         next_id, n_end, is_behind_end = id, 0, False
         while next_id:
             i = llamad_cache_pin(&self.cache, next_id)
@@ -123,24 +126,34 @@ cdef class CacheMemory:
             if not llamad_cache_row_is_sane(&self.cache, i, LLAMAD_CACHE_READY, &row) or row.id != <uint64_t>next_id:
                 break
             is_end = row.kind == LLAMAD_CACHE_END
-            if row.kind == LLAMAD_CACHE_CHECKPOINT or (row.kind == LLAMAD_CACHE_PART if not segments else is_end):
+            if row.kind == LLAMAD_CACHE_CHECKPOINT or (row.kind == LLAMAD_CACHE_PART if not rows else is_end):
                 break
-            if segments and (row.n_tokens < n_end if is_behind_end else row.n_tokens >= n_end):
+            if rows and (row.n_tokens < n_end if is_behind_end else row.n_tokens >= n_end):
                 break
             if is_end and not row.before:
                 break
-            try:
-                pages = mmap.mmap(self.fd, row.n_bytes, mmap.MAP_SHARED, mmap.PROT_READ, offset=row.at)
-            except OSError:
-                break
-            segments.append(Segment(row.n_tokens, row.checksum, memoryview(pages), is_end))
+            rows.append((row.n_tokens, row.checksum, is_end, row.n_bytes, row.at))
             next_id, n_end, is_behind_end = row.before, row.n_tokens, is_end
-        if not next_id:
-            self._pins[id] = pins
-            return segments[::-1]
-        for i in pins:
-            llamad_cache_unpin(&self.cache, i)
-        return None
+        self._pins[id] = pins
+        segments = None if next_id else self._mapped(rows[::-1], begin, end)
+        if segments is None:
+            self.unpin(id)
+        return segments
+
+    def _mapped(self, rows: list, begin: int, end: int) -> list[Segment] | None:
+        """Map those of a prompt's rows that have cells between these tokens, and the last one; None if that failed."""
+        segments: list[Segment] = []
+        first = 0  # token of the row
+        for row in rows:
+            n_tokens, checksum, is_end, n_bytes, at = row
+            if row is rows[-1] or (first < end and begin < n_tokens):
+                try:
+                    pages = mmap.mmap(self.fd, n_bytes, mmap.MAP_SHARED, mmap.PROT_READ, offset=at)
+                except OSError:
+                    return None
+                segments.append(Segment(n_tokens, checksum, memoryview(pages), is_end, min(first, n_tokens)))
+            first = n_tokens
+        return segments
 
     def unpin(self, id: int) -> None:
         for i in self._pins.pop(id):

@@ -209,7 +209,8 @@ class Reader:
         try:
             end = None
             if found.end is not None:
-                end = bytearray(found.end.about.n_bytes)
+                end = Blob(found.end.about.n_bytes)
+                end.size = found.end.about.n_bytes
                 if not self._fill(found.end, memoryview(end), is_late):
                     return None
             joining = Joining(target.layout, tokens, end, target.arena)

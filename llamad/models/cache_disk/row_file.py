@@ -77,7 +77,7 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Description).decode
 
 
-def parts(description: Description, piece: bytes) -> Iterator[bytes | memoryview]:
+def parts(description: Description, piece: bytes | memoryview) -> Iterator[bytes | memoryview]:
     """Yield the parts of a file."""
     packed = _encode(description)
     yield MAGIC + _LENGTH.pack(len(packed), zlib.crc32(packed)) + packed

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 _HEAD = struct.Struct("<4sI")  # of SES1: its name and the number of tokens
-# Bytes that are copied at once: with the GIL, so that more would stall the event loop.
-COPY_BYTES = 1024 * 1024
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -73,20 +71,18 @@ def tokens_in(entry: memoryview, n_tokens: int) -> bytes:
     return bytes(entry[_HEAD.size : tokens_end(n_tokens)])
 
 
-def cut(layout: Layout, segments: Sequence[Segment], row: Row) -> bytes:
-    """Return the piece or the end that a row of a prompt has, which lies in these segments. Those before it may be
-    left out."""
+def cut(layout: Layout, segments: Sequence[Segment], row: Row) -> bytes | memoryview:
+    """Return the piece or the end that a row of a prompt has, which lies in these segments. Others may be left out."""
     if row.kind == END:
         last = segments[-1]
-        return bytes(_state(last)) if last.is_end else ses1.cut_end(layout, _state(last))
+        return _state(last) if last.is_end else ses1.cut_end(layout, _state(last))
     if not layout.has_cells():
         return b""
-    pieces, begin = [], 0
+    pieces = []
     for segment in segments:
-        p0, p1 = max(begin, row.begin), min(segment.n_tokens, row.n_tokens)
+        p0, p1 = max(segment.begin, row.begin), min(segment.n_tokens, row.n_tokens)
         if p0 < p1:
             pieces.append(ses1.cut(layout, _state(segment), p0, p1))
-        begin = segment.n_tokens
     return pieces[0] if len(pieces) == 1 else ses1.join(layout, pieces, None)
 
 

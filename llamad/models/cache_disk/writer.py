@@ -2,7 +2,7 @@
 keeps the limit.
 
 One thread, at low priority until the daemon ends. It also builds the index when it starts, and notices files that
-others add or remove. An entry is pinned only while it is copied, so that no engine waits for the disk.
+others add or remove.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ import threading
 import time
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
 
 import msgspec
 
 from llamad.base.clock import clock_us
+from llamad.models.cache_disk.copies import Copies, Gone
 from llamad.models.cache_disk.faults import Faults
 from llamad.models.cache_disk.folder import Folder, entry_names
 from llamad.models.cache_disk.index import Index, Stored, stored, value_of
 from llamad.models.cache_disk.prefixes import Chain, Group
 from llamad.models.cache_disk.row_file import Description, EntryBroken, RowFile, file_bytes, parts
 from llamad.models.cache_disk.source import Source
-from llamad.models.cache_disk.state_rows import COPY_BYTES, Row, cut, rows_of, tokens_in
+from llamad.models.cache_disk.state_rows import Row, cut, rows_of
 from llamad.models.cache_disk.turn_files import TurnFiles
-from llamad.protocol.cache_memory import EntryInfo, Segment, checksum
+from llamad.protocol.cache_memory import EntryInfo, checksum
 from llamad.ses1.ses1 import Layout, StateError
 
 log = logging.getLogger("llamad.cache")
@@ -63,14 +63,6 @@ class Seen(msgspec.Struct):
     used: int
     names: list[str] = msgspec.field(default_factory=list)
     digests: list[bytes] = msgspec.field(default_factory=list)
-
-
-class Copy(NamedTuple):
-    """Copies of a prompt's entries, without the first ones if their rows are on disk: those of all tokens before
-    `begin` are."""
-
-    segments: list[Segment]
-    begin: int
 
 
 class TakenOver(Exception):
@@ -317,83 +309,52 @@ class Writer:
                 self._note_use(seen[info.id], info)
                 continue
             assert layout is not None  # else there are no infos
-            copy = self._copy(source, layout, fingerprint, info)
-            if copy is None:
-                continue
-            if source.fingerprint != fingerprint:
-                return  # another engine has begun; what was copied belongs to the last one
             seen[info.id] = rows = Seen(info.used)
             try:
-                rows.names, rows.digests = self._save(source, layout, fingerprint, info, copy)
+                self._save(source, layout, fingerprint, info, rows)
             except TimeoutError:
                 raise  # it would take as long again
             except StateError:
                 continue  # an engine has gone wrong; its next one drops the entry
-            except BaseException:
+            except BaseException as error:
                 del seen[info.id]
-                raise
+                if not isinstance(error, Gone):
+                    raise
         held = frozenset(digest for rows in seen.values() for digest in rows.digests)
         if held != source.held:
             source.held = held
 
-    def _copy(self, source: Source, layout: Layout, fingerprint: str, info: EntryInfo) -> Copy | None:
-        """Return a copy of a prompt's entries; None if one of them is gone. Another process can change the original."""
-        segments = source.memory.pin(info.id)
-        if segments is None:
-            return None
-        try:
-            n = self._n_there(segments, layout, self._group(source, fingerprint, info))
-            needed = [one for one in segments if one.n_tokens > n or one is segments[-1]]
-            return Copy([one._replace(data=_copied(one.data)) for one in needed], n)
-        finally:
-            for segment in segments:
-                segment.data.release()
-            source.memory.unpin(info.id)
-
-    def _n_there(self, segments: list[Segment], layout: Layout, group: Group | None) -> int:
-        """Return how many of the prompt's first tokens have all of their rows on disk; 0 if it has one entry, which is
-        needed in any case."""
-        last = segments[-1]
-        if len(segments) == 1 or group is None:
-            return 0
-        try:
-            chain = Chain(self._folder.salt, group, tokens_in(last.data, last.n_tokens))
-        except StateError:
-            return 0  # _save() says so
-        missing = (row for row in rows_of(chain, has_end=layout.has_end()) if row.name not in self._index)
-        first = next(missing, None)
-        return last.n_tokens if first is None else first.begin
-
-    def _save(
-        self, source: Source, layout: Layout, fingerprint: str, info: EntryInfo, copy: Copy
-    ) -> tuple[list[str], list[bytes]]:
-        """Write the rows of an entry that are not there, unless they are not worth it. Return the names of all, and the
-        digests of its whole blocks."""
+    def _save(self, source: Source, layout: Layout, fingerprint: str, info: EntryInfo, seen: Seen) -> None:
+        """Write the rows of an entry that are not there, unless they are not worth it. `seen` gets the names of all, and the
+        digests of its whole blocks. Raises OSError, MemoryError, StateError, Gone."""
         group = self._group(source, fingerprint, info)
         if group is None or info.n_tokens < TOKENS_MIN:
-            return [], []
-        if any(checksum(segment.data) != segment.checksum for segment in copy.segments):
-            return [], []
-        tokens = tokens_in(copy.segments[-1].data, info.n_tokens)
-        if not all(_are_of_one(tokens, tokens_in(one.data, one.n_tokens)) for one in copy.segments):
-            raise StateError("its entries have different tokens")
-        if min(array("i", tokens)) < 0:
-            return [], []  # it has images or sound
-        chain = Chain(self._folder.salt, group, tokens)
+            return
+        copies = Copies(source, layout, fingerprint, info)
+        if min(array("i", copies.tokens)) < 0:
+            return  # it has images or sound
+        chain = Chain(self._folder.salt, group, copies.tokens)
         rows = list(rows_of(chain, has_end=layout.has_end()))
         names = [row.name for row in rows]
         for row, name in zip(rows, names, strict=True):
-            if row.begin < copy.begin or name in self._index:
+            if name in self._index:
                 continue
             self._go_on()
-            piece = cut(layout, copy.segments, row)
+            piece = cut(layout, copies.of(row), row)
             about = self._describe(source, group, info, row, piece, needs_ends=layout.has_end())
             if not self._keep(about, piece, names, info.n_tokens):
                 break
-        return names, chain.digests[1:]
+        seen.names, seen.digests = names, chain.digests[1:]
 
     def _describe(
-        self, source: Source, group: Group, info: EntryInfo, row: Row, piece: bytes, *, needs_ends: bool
+        self,
+        source: Source,
+        group: Group,
+        info: EntryInfo,
+        row: Row,
+        piece: bytes | memoryview,
+        *,
+        needs_ends: bool,
     ) -> Description:
         return Description(
             group=group,
@@ -413,7 +374,7 @@ class Writer:
             token_seconds=source.token_seconds(),
         )
 
-    def _keep(self, about: Description, piece: bytes, names: list[str], n_end: int) -> bool:
+    def _keep(self, about: Description, piece: bytes | memoryview, names: list[str], n_end: int) -> bool:
         """Write a row of a prompt of n_end tokens that has the rows `names`, if there is room. Return whether it is
         there."""
         new = stored(about, file_bytes(about), time.time())
@@ -454,18 +415,6 @@ class Writer:
                 one.noted = one.used
                 with contextlib.suppress(FileNotFoundError):
                     self._folder.touch(name)
-
-
-def _are_of_one(tokens: bytes, part: bytes) -> bool:
-    """Return whether these are the tokens of a prompt and of one of its parts, which may have more of them."""
-    return tokens.startswith(part) or part.startswith(tokens)
-
-
-def _copied(view: memoryview) -> memoryview:
-    copy = memoryview(bytearray(len(view)))
-    for at in range(0, len(view), COPY_BYTES):
-        copy[at : at + COPY_BYTES] = view[at : at + COPY_BYTES]
-    return copy
 
 
 def _worth(new: Stored, n_end: int) -> float:

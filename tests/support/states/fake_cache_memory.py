@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 import struct
+import sys
 from array import array
 from collections import Counter
 from collections.abc import Sequence
@@ -72,12 +73,16 @@ class FakeMemory:
     def entries(self) -> list[EntryInfo]:
         return list(self.infos.values())
 
-    def pin(self, id: int) -> list[Segment] | None:
+    def pin(self, id: int, begin: int = 0, end: int = sys.maxsize) -> list[Segment] | None:
         if id not in self.data:
             return None
         self.pins[id] += 1
         info = self.infos[id]
-        return [*self.before.get(id, ()), Segment(info.n_tokens, info.checksum, memoryview(self.data[id]))]
+        before = self.before.get(id, [])
+        first = before[-1].n_tokens if before else 0
+        last = Segment(info.n_tokens, info.checksum, memoryview(self.data[id]), begin=first)
+        copies = (one._replace(data=memoryview(one.data)) for one in before)
+        return [*(one for one in copies if one.begin < end and begin < one.n_tokens), last]
 
     def put_parts(self, tokens: Sequence[int], ends: Sequence[int], layout: Layout) -> int:
         """Add a prompt whose entries end after so many tokens each, the last one at its end. Return its number."""
@@ -86,7 +91,7 @@ class FakeMemory:
         for end in ends:
             piece = cut(layout, state, begin, end)
             data = ses1(tokens[:end], piece)
-            parts.append(Segment(end, checksum(data), memoryview(data)))
+            parts.append(Segment(end, checksum(data), memoryview(data), begin=begin))
             begin = end
         id = self.put(tokens, state=piece)
         self.before[id] = parts[:-1]
