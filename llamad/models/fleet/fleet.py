@@ -199,6 +199,11 @@ class Fleet:
         """Change the number of an engine's requests."""
         engine.n_active += n
         if engine.n_active == 0 or (n > 0 and engine.n_active == 1):
+            self._divide()
+
+    def _divide(self) -> None:
+        """Divide the machine again. A drain leaves it as it is."""
+        if not self._is_closed:
             self._shares.divide(list(self._engines.values()))
 
     def _withdraw(self, ticket: int) -> None:
@@ -302,6 +307,7 @@ class Fleet:
             engine.host.error = self.scheduler.reason(engine.id)
         engine.stopping = None
         engine.spare = 0
+        self._divide()  # its prompts count as those of a model without an engine from now on
         self._apply(self.scheduler.stopped(engine.id, _now()))
 
     def _on_state(self, engine: Engine) -> None:
@@ -315,8 +321,7 @@ class Fleet:
             elif host.state is State.RESTARTING:
                 engine.t_start = now
                 self._apply(self.scheduler.crashed(engine.id, now))
-        if not self._is_closed:
-            self._shares.divide(list(self._engines.values()))
+        self._divide()
         if self.changed is not None:
             self.changed(engine.id)
 

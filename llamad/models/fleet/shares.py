@@ -37,12 +37,14 @@ class Shares:
         self._last: dict[Host, tuple[int, int]] = {}  # the threads and bytes that each engine has got
 
     def divide(self, engines: Sequence[Sharing]) -> None:
-        """Give every loaded engine its part. Call when an engine is loaded or ends, and when it begins or ends to
+        """Give every loaded engine its part. Call when an engine is loaded or has ended, and when it begins or ends to
         work."""
         loaded = [one for one in engines if one.host.state is State.READY]
         n_busy = sum(one.n_active > 0 for one in loaded)
         n_threads = max(1, self._n_cores // max(1, n_busy))
-        n_bytes = self._cache_bytes - self._resting_bytes(engines, len(loaded))
+        n_bytes = self._cache_bytes - self._others_bytes(engines, len(loaded))
+        if self._cache_bytes:
+            n_bytes = max(n_bytes, len(loaded))  # what others hold may be more than all; 0 would change nothing
         parts = _parts(n_bytes, [_limit(one.host) for one in loaded])
         hosts = {one.host for one in loaded}
         self._last = {host: given for host, given in self._last.items() if host in hosts}
@@ -56,15 +58,22 @@ class Shares:
                 self._last[one.host] = new
                 one.host.share(share, share if one.host.settings.n_threads_batch <= 0 else 0, part)
 
-    def _resting_bytes(self, engines: Sequence[Sharing], n_loaded: int) -> int:
-        """Return the bytes of prompts whose models have no engine. Each such model keeps at most what it would get if
-        it were loaded, too; its longest unused prompts go first."""
+    def _others_bytes(self, engines: Sequence[Sharing], n_loaded: int) -> int:
+        """Return the bytes of prompts whose models do not serve. A model without an engine keeps at most what it would
+        get if it were loaded, too; its longest unused prompts go first. While an engine ends or loads, all that its
+        model has counts, because the prompts are the engine's."""
         if self._cache_bytes == 0:
             return 0
-        memories = [one.host.cache_memory for one in engines if not one.host.has_engine]
-        held = {memory: n for memory in memories if (n := memory.n_bytes) > EMPTY_BYTES}
+        held = {
+            one.host: n
+            for one in engines
+            if one.host.state is not State.READY and (n := one.host.cache_memory.n_bytes) > EMPTY_BYTES
+        }
         n_each = self._cache_bytes // (n_loaded + len(held) or 1)
-        return sum(memory.shrink(n_each) if n > n_each else n for memory, n in held.items())
+        return sum(
+            n if host.has_engine or n <= n_each else host.cache_memory.shrink(n_each)
+            for host, n in held.items()
+        )
 
 
 def _limit(host: Host) -> int:

@@ -3,12 +3,15 @@ ended."""
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from llamad.models.fleet import shares
+from llamad.models.fleet.fleet import Fleet
+from llamad.models.fleet.scheduler import Limits, Scheduler
 from llamad.models.fleet.shares import Shares
 from llamad.models.host_state import State
 
@@ -73,6 +76,67 @@ def test_pinned_prompts_still_count(divided: Shares) -> None:
     loaded, asleep = model(is_loaded=True), model(9000)
     divided.divide([loaded, asleep])
     assert (loaded.given, asleep.host.cache_memory.n_bytes) == ([100], 900 * MIB)
+
+
+@pytest.mark.parametrize("state", [State.SLEEPING, State.UNLOADED, State.LOADING])
+def test_what_an_engine_holds_that_ends_or_loads_is_not_given_away(divided: Shares, state: State) -> None:
+    """A model is asleep before its engine has ended, and loads with the prompts of its last engine. In between, the
+    other model got all of --cache-ram, so both had nearly twice as much."""
+    loaded, other = model(500, is_loaded=True), model(500, is_loaded=True)
+    divided.divide([loaded, other])
+    other.host.state = state
+    divided.divide([loaded, other])
+    assert (loaded.given, other.host.cache_memory.n_bytes) == ([500], 500 * MIB)
+
+
+def test_the_prompts_of_an_engine_that_ends_are_its_own(divided: Shares) -> None:
+    """They count, but only the engine may drop some. The others keep as little as possible until it has ended."""
+    loaded, ending = model(is_loaded=True), model(1000, is_loaded=True)
+    ending.host.state = State.UNLOADED
+    divided.divide([loaded, ending])
+    assert (loaded.given, ending.host.cache_memory.n_bytes) == ([0], 1000 * MIB)
+    ending.host.has_engine = False
+    divided.divide([loaded, ending])
+    assert (loaded.given, ending.host.cache_memory.n_bytes) == ([0, 500], 500 * MIB)
+
+
+def test_the_machine_is_divided_when_an_engine_has_ended(divided: Shares) -> None:
+    """What the others may have depends on it: until then, the prompts of the model were its engine's."""
+
+    class Ending(Host):
+        def __init__(self) -> None:
+            super().__init__(900, True, 8192)
+            self.on_state: list[Any] = []
+            self.label = self.error = ""
+            self.measured: dict[str, int] = {}
+
+        def set_state(self, state: State) -> None:
+            self.state = state
+            for call in self.on_state:
+                call(self)
+
+        async def load(self) -> None:
+            self.set_state(State.READY)
+
+        async def unload(self, state: State, _: float) -> None:
+            self.set_state(state)
+            await asyncio.sleep(0)
+            self.has_engine = False
+
+    async def run() -> list[list[int]]:
+        fleet = Fleet(Scheduler(Limits()), divided)
+        hosts: list[Any] = [Ending(), Ending()]
+        for i, host in enumerate(hosts):
+            fleet.add(str(i), str(i), host, is_pinned=False, sleep_seconds=-1.0, stop_seconds=1.0)
+            fleet.load(str(i))
+            await asyncio.sleep(0.01)
+        fleet.unload("1")
+        await asyncio.sleep(0.01)
+        assert not hosts[1].has_engine
+        assert hosts[1].cache_memory.n_bytes == 500 * MIB
+        return [host.given for host in hosts]
+
+    assert asyncio.run(run()) == [[1000, 500, 100, 500], [500]]
 
 
 def test_a_model_has_no_more_than_its_own_settings_allow(divided: Shares) -> None:
