@@ -24,8 +24,8 @@ class Gone(Exception):
 
 
 class Copies:
-    """The tokens of one prompt, and copies of its entries. Raises Gone, MemoryError, and StateError if an engine has gone
-    wrong. `fingerprint` is that of the source when the entry was found."""
+    """The tokens of one prompt, and copies of its entries. Raises Gone, MemoryError, and StateError if an engine has
+    gone wrong. `fingerprint` is that of the source when the entry was found."""
 
     def __init__(self, source: Source, layout: Layout, fingerprint: str, info: EntryInfo) -> None:
         self._source = source

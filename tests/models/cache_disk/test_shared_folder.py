@@ -13,8 +13,8 @@ SYSTEM = tokens_of(1, 1024)
 
 
 def test_two_daemons_that_write_the_same_block_at_once_both_read_it(tmp_path):
-    """Each wrote the blocks of a common system prompt before it had seen those of the other. The second one's had another
-    description, and the first one took them for broken ones and removed them, and so everything behind them."""
+    """Each wrote the blocks of a common system prompt before it had seen those of the other. The second one's had
+    another description, and the first one took them for broken ones and removed them, and so everything behind them."""
     first, second = Disk(tmp_path), Disk(tmp_path)
     for disk in (first, second):
         disk.cache.writer.step()
@@ -42,8 +42,8 @@ def answer(disk: Disk, number: int) -> Answer:
 
 
 def test_what_a_file_system_has_that_is_mounted_after_the_start_stays(tmp_path, caplog):
-    """The daemon had made a salt in the empty mount point, and removed all files of the file system, whose names another
-    salt had made."""
+    """The daemon had made a salt in the empty mount point, and removed all files of the file system, whose names
+    another salt had made."""
     folder, away = tmp_path / "prompts", tmp_path / "away"
     folder.mkdir()
     before = Disk(folder)
