@@ -99,10 +99,11 @@ class Writer:
 
     def add(self, source: Source) -> None:
         """Write the entries of this cache memory from now on."""
-        self._sources = [*self._sources, source]
+        self._sources.append(source)  # in place, because the thread removes others at the same time
 
     def remove(self, source: Source) -> None:
-        """Write what is left in this cache memory, which gets no more entries, and then forget it."""
+        """Write what is left in this cache memory, which gets no more entries, and then forget it. If the disk cannot
+        be written, it is forgotten at once."""
         source.is_leaving = True
 
     def wake(self) -> None:
@@ -167,22 +168,34 @@ class Writer:
         """Do what is due: read the folder, write new entries, keep the limit."""
         self._is_behind = True
         if self._faults.is_paused:
+            self._forget_leaving()
             return
         try:
             if time.monotonic() >= self._t_refresh:
                 self.refresh()
-            for source in self._sources:
+            for source in list(self._sources):
                 is_leaving = source.is_leaving
                 self._save_new(source)
                 if is_leaving:
-                    self._sources = [one for one in self._sources if one is not source]
-                    self._seen.pop(source, None)
+                    self._forget(source)
             self._save_turns()
         except (OSError, MemoryError) as error:
             self._faults.failed(error)
+            self._forget_leaving()
             return
         self._is_behind = False
         self._faults.worked()
+
+    def _forget(self, source: Source) -> None:
+        self._sources.remove(source)
+        self._seen.pop(source, None)
+
+    def _forget_leaving(self) -> None:
+        """Forget the models that have left. Their prompts are lost: while they wait for a disk that cannot be written,
+        they would take memory beside --cache-ram."""
+        for source in list(self._sources):
+            if source.is_leaving:
+                self._forget(source)
 
     # The folder.
 
@@ -214,7 +227,8 @@ class Writer:
         self._t_refresh = time.monotonic() + REFRESH_SECONDS
 
     def _start_over(self) -> None:
-        """Forget all files, because there is another folder now. What is in the cache memories is written there, too."""
+        """Forget all files, because there is another folder now. What is in the cache memories is written there,
+        too."""
         log.warning("--cache-disk %s: it is another folder than before, which is used now", self._folder.path)
         for name in self._index.names():
             self._index.remove(name)
@@ -325,8 +339,8 @@ class Writer:
             source.held = held
 
     def _save(self, source: Source, layout: Layout, fingerprint: str, info: EntryInfo, seen: Seen) -> None:
-        """Write the rows of an entry that are not there, unless they are not worth it. `seen` gets the names of all, and the
-        digests of its whole blocks. Raises OSError, MemoryError, StateError, Gone."""
+        """Write the rows of an entry that are not there, unless they are not worth it. `seen` gets the names of all,
+        and the digests of its whole blocks. Raises OSError, MemoryError, StateError, Gone."""
         group = self._group(source, fingerprint, info)
         if group is None or info.n_tokens < TOKENS_MIN:
             return
