@@ -63,7 +63,8 @@ class Folder:
 
     def is_replaced(self, folder: int) -> bool:
         """Return whether the subfolder `folder` has another salt than at the last look, because a file system was
-        mounted there, or because another daemon found the folder empty. From now on its salt is used. Raises OSError."""
+        mounted there, or because another daemon found the folder empty. From now on its salt is used. Raises
+        OSError."""
         salt = _read_salt(folder)
         if salt is None or len(salt) != SALT_BYTES or salt == self.salt:
             return False

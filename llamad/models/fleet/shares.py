@@ -44,7 +44,7 @@ class Shares:
         n_threads = max(1, self._n_cores // max(1, n_busy))
         n_bytes = self._cache_bytes - self._others_bytes(engines, len(loaded))
         if self._cache_bytes:
-            n_bytes = max(n_bytes, len(loaded))  # what others hold may be more than all; 0 would change nothing
+            n_bytes = max(n_bytes, len(loaded))  # others may hold everything; 0 would change nothing
         parts = _parts(n_bytes, [_limit(one.host) for one in loaded])
         hosts = {one.host for one in loaded}
         self._last = {host: given for host, given in self._last.items() if host in hosts}
