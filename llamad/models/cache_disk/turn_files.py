@@ -8,7 +8,6 @@ answer says: it is found by digests of what came before it.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import stat
 import threading
@@ -19,11 +18,10 @@ from hashlib import blake2b
 import msgspec
 
 from llamad.base.fair_cache import FairCache
+from llamad.models.cache_disk.faults import is_of_file, log_ignored, reason_of
 from llamad.models.cache_disk.folder import Folder
 from llamad.models.cache_disk.prefixes import DIGEST_BYTES, TOKEN_BYTES
 from llamad.models.cache_disk.row_file import EntryBroken
-
-log = logging.getLogger("llamad.cache")
 
 BYTES_MAX = 32 << 20
 LIMIT_PART = 16  # of the limit on all files, answers take at most this part
@@ -186,7 +184,7 @@ class TurnFiles:
                 self._fair.remove(one.answer.owner, one.name)
                 self._forget(one)
             new = names - self._files.keys() - set(self._removed) - self._ignored
-        loaded, broken = [], []
+        loaded, broken, unreadable = [], [], []
         for name in new:
             try:
                 answer, used = read(folder, name)
@@ -199,8 +197,13 @@ class TurnFiles:
                 self._ignored.add(name)
                 broken.append((name, str(error)))
             except OSError as error:
-                self._ignored.add(name)
-                log.warning("the answer %s of the cache on disk is ignored: %s", name, error.strerror)
+                if not is_of_file(error):
+                    raise
+                unreadable.append((name, reason_of(error)))
+        if unreadable:
+            _names(folder)  # raises if it is the folder that cannot be read
+            self._ignored.update(name for name, _ in unreadable)
+            log_ignored(unreadable)
         for one in sorted(loaded, key=lambda one: one.used):
             with self._lock:
                 if one.name not in self._files:

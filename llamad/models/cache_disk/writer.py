@@ -8,7 +8,6 @@ others add or remove.
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 import os
 import threading
@@ -21,10 +20,11 @@ import msgspec
 from llamad.base.clock import clock_us
 from llamad.models.cache_disk.copies import Copies, Gone
 from llamad.models.cache_disk.faults import Faults
-from llamad.models.cache_disk.folder import Folder, entry_names
+from llamad.models.cache_disk.folder import Folder
 from llamad.models.cache_disk.index import Index, Stored, stored, value_of
 from llamad.models.cache_disk.prefixes import Chain, Group
-from llamad.models.cache_disk.row_file import Description, EntryBroken, RowFile, file_bytes, parts
+from llamad.models.cache_disk.row_file import Description, file_bytes, parts
+from llamad.models.cache_disk.row_files import RowFiles
 from llamad.models.cache_disk.source import Source
 from llamad.models.cache_disk.state_rows import Row, cut, rows_of
 from llamad.models.cache_disk.turn_files import TurnFiles
@@ -77,6 +77,7 @@ class Writer:
     ) -> None:
         self._folder = folder
         self._index = index
+        self._rows = RowFiles(folder, index)
         self._turns = turns
         self._faults = faults
         self._counts = counts
@@ -84,7 +85,6 @@ class Writer:
         self._sources: list[Source] = []
         self._seen: dict[Source, dict[int, Seen]] = {}  # entries in the cache memories, by their numbers
         self._orphans: set[str] = set()  # those of the last look
-        self._ignored: set[str] = set()  # names of files that are broken and cannot be removed
         self._t_refresh = 0.0
         self.on_listed: Callable[[], None] = lambda: None  # once the folder has been read
         self._wake = threading.Event()
@@ -207,12 +207,7 @@ class Writer:
         with self._folder.opened() as folder:
             if self._folder.is_replaced(folder):
                 self._start_over()
-            names = set(entry_names(folder))
-            for name in self._index.names() - names:
-                self._index.remove(name)
-            for name in names - self._index.names() - self._ignored:
-                self._load(folder, name)
-            for name, reason in self._turns.refresh(folder):
+            for name, reason in [*self._rows.refresh(folder), *self._turns.refresh(folder)]:
                 self.drop(name, reason)
         self._remove_orphans()
         self._make_room(0)
@@ -230,28 +225,10 @@ class Writer:
         """Forget all files, because there is another folder now. What is in the cache memories is written there,
         too."""
         log.warning("--cache-disk %s: it is another folder than before, which is used now", self._folder.path)
-        for name in self._index.names():
-            self._index.remove(name)
+        self._rows.clear()
         self._turns.clear()
         self._seen.clear()
         self._orphans.clear()
-        self._ignored.clear()
-
-    def _load(self, folder: int, name: str) -> None:
-        """Add a file to the index. A broken one is removed; one that cannot be read stays, and is ignored."""
-        try:
-            with RowFile(folder, name) as file:
-                if file.description.salt_id != self._folder.salt_id:
-                    raise EntryBroken("the folder's salt has changed since")
-                self._index.add(stored(file.description, file.size, file.used))
-        except FileNotFoundError:
-            return
-        except EntryBroken as error:
-            self.drop(name, str(error))
-        except OSError as error:
-            if error.errno not in (errno.EACCES, errno.EIO, errno.ELOOP, errno.EPERM):
-                raise
-            log.warning("the entry %s of the cache on disk is ignored: %s", name, error.strerror)
 
     def _remove_orphans(self) -> None:
         """Remove files that lack a block before them. Not at the first look, because another daemon may be writing."""
@@ -267,11 +244,13 @@ class Writer:
         with self._counts.lock:
             self._counts.n_broken += 1
         self._index.remove(name)
-        log.warning("the entry %s of the cache on disk is removed: %s", name, reason)
+        what = "removed"
         try:
             self._folder.remove(name)
         except OSError:
-            self._ignored.add(name)
+            self._rows.ignore(name)
+            what = "ignored"
+        log.warning("the entry %s of the cache on disk is %s: %s", name, what, reason)
 
     @property
     def _rows_max(self) -> int:

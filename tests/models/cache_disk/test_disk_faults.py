@@ -6,11 +6,12 @@ import os
 import weakref
 
 import pytest
-from support.states.disk_cache import KEYS
-from support.states.fake_cache_memory import FakeMemory, tokens_of
+from support.states.disk_cache import KEYS, Disk, again
+from support.states.fake_cache_memory import FakeMemory, packed, tokens_of
 
 from llamad.models.cache_disk import faults
 from llamad.models.cache_disk.source import Source
+from llamad.models.cache_disk.turn_files import Answer
 
 TOKENS = tokens_of(1, 1000)
 
@@ -41,6 +42,92 @@ def test_models_that_leave_while_the_disk_is_full_take_no_memory(disk, monkeypat
     disk.cache.write_faults.worked()
     disk.step()
     assert len(disk.files()) == 4
+
+
+@pytest.mark.parametrize(("n_files", "n_lines"), [(2, 2), (40, 1)])
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EUCLEAN])
+def test_files_that_cannot_be_opened_are_ignored(disk, monkeypatch, caplog, number, n_files, n_lines):
+    """A file of another user was named in the log every ten seconds. One damaged inode kept the daemon from ever
+    completing its look at the folder, so that it wrote nothing."""
+    for i in range(n_files):
+        disk.memory.put(tokens_of(i, 256))
+    disk.cache.turns.keep(answer(disk))
+    disk.step()
+    names = {file.name for file in disk.files()}
+    monkeypatch.setattr(os, "open", fails_for(lambda path: str(path) in names, number, os.open))
+    other = again(disk)
+    other.memory.put(TOKENS)
+    for _ in range(3):
+        other.step()
+    lines = [one.message for one in caplog.records if "ignored" in one.message]
+    assert len(lines) == n_lines, lines
+    assert all(os.strerror(number) in line for line in lines)
+    assert (len(other.cache.index), other.cache.write_faults.n_total) == (4, 0)
+    assert {file.name for file in disk.files()} > names
+
+
+def test_answers_that_cannot_be_opened_are_ignored_with_one_line(disk, monkeypatch, caplog):
+    for i in range(9):
+        disk.cache.turns.keep(answer(disk, i))
+    disk.step()
+    monkeypatch.setattr(os, "open", fails_for(lambda path: str(path).endswith(".turn"), errno.EIO, os.open))
+    other = again(disk)
+    other.step()
+    assert caplog.text.count("9 files of the cache on disk are ignored") == 1
+    assert other.cache.write_faults.n_total == 0
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOMEM])
+def test_a_process_without_descriptors_ignores_no_files(disk, monkeypatch, caplog, number):
+    """That is no fault of the files, which are read when there are descriptors again."""
+    disk.memory.put(TOKENS)
+    disk.step()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", fails_for(lambda path: str(path).endswith(".block"), number, os.open))
+        other = again(disk)
+    assert other.cache.write_faults.n_total == 1
+    other.cache.write_faults.worked()
+    other.step()
+    assert len(other.cache.index) == 4
+    assert "ignored" not in caplog.text
+
+
+def test_no_file_is_ignored_if_the_folder_cannot_be_read(disk, monkeypatch):
+    """It failed while its files were being opened. They are found when it works again."""
+    disk.memory.put(TOKENS)
+    disk.step()
+    n_lists, listdir = 0, os.listdir
+
+    def fail_later(path):
+        nonlocal n_lists
+        n_lists += 1
+        if n_lists > 3:  # those of a sweep, and that of the refresh
+            raise OSError(errno.EIO, "Input/output error")
+        return listdir(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "listdir", fail_later)
+        patch.setattr(os, "open", fails_for(lambda path: str(path).endswith(".block"), errno.EIO, os.open))
+        other = again(disk)
+    assert (n_lists, other.cache.write_faults.n_total) == (4, 1)
+    other.cache.write_faults.worked()
+    other.step()
+    assert len(other.cache.index) == 4
+
+
+def answer(disk: Disk, i: int = 0) -> Answer:
+    return Answer(disk.cache.folder.salt_id, "", (bytes([i]) * 16,), packed([1, 2, i]), b"")
+
+
+def fails_for(is_bad, number: int, real):
+    """Return a function like `real` that raises this error for some paths."""
+
+    def fail(path, *more, **named):
+        if is_bad(path):
+            raise OSError(number, os.strerror(number))
+        return real(path, *more, **named)
+
+    return fail
 
 
 def fails(number: int):
