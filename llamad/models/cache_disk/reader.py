@@ -21,8 +21,8 @@ from itertools import islice
 
 import msgspec
 
-from llamad.models.cache_disk.faults import Faults
-from llamad.models.cache_disk.folder import Folder
+from llamad.models.cache_disk.faults import Faults, is_of_file, reason_of
+from llamad.models.cache_disk.folder import Folder, entry_names
 from llamad.models.cache_disk.index import Found, Index, Stored
 from llamad.models.cache_disk.part_blobs import PartBlobs
 from llamad.models.cache_disk.prefixes import TOKEN_BYTES
@@ -86,6 +86,7 @@ class Reader:
         )
         self._n_bytes = 0  # of the files that are being read, or wait for it
         self._n_stuck = 0  # reads that nobody waits for any more, but that have not ended
+        self._suspects: set[str] = set()  # files that could not be read once
         self.speed = ReadSpeed()
         self._is_closed = False
 
@@ -299,16 +300,19 @@ class Reader:
 
     def _fill(self, one: Stored, view: memoryview, is_late: threading.Event) -> bool:
         """Read what the file has of the state. Return False if it is gone or broken, or if nobody waits any more.
-        Another daemon may have written it again since it was listed: its name says what it is. Raises OSError."""
+        Another daemon may have written it again since it was listed: its name says what it is. Raises OSError, but a
+        file that cannot be read again is removed."""
         if is_late.is_set():
             return False
         self.speed.begin()
         try:
-            with self._folder.opened() as folder, RowFile(folder, one.name) as file:
-                if file.description.n_bytes != len(view):
-                    self._index.remove(one.name)  # another daemon has replaced it; the next look finds it
-                    return False
-                return file.read_into(view, is_late.is_set, self.speed.count)
+            with self._folder.opened() as folder:
+                try:
+                    return self._fill_from(folder, one, view, is_late)
+                except OSError as error:
+                    if not self._is_bad(folder, one, error):
+                        raise
+                    self._writer.drop(one.name, reason_of(error))
         except FileNotFoundError:
             self._index.remove(one.name)
         except EntryBroken as error:
@@ -316,6 +320,27 @@ class Reader:
         finally:
             self.speed.end()
         return False
+
+    def _fill_from(self, folder: int, one: Stored, view: memoryview, is_late: threading.Event) -> bool:
+        with RowFile(folder, one.name) as file:
+            if file.description.n_bytes != len(view):
+                self._index.remove(one.name)  # another daemon has replaced it; the next look finds it
+                return False
+            is_read = file.read_into(view, is_late.is_set, self.speed.count)
+        self._suspects.discard(one.name)
+        return is_read
+
+    def _is_bad(self, folder: int, one: Stored, error: OSError) -> bool:
+        """Return whether a file cannot be read for the second time, because the disk has a bad sector, say. The first
+        time, it may be the disk. Raises OSError if the folder cannot be read."""
+        if isinstance(error, FileNotFoundError) or not is_of_file(error):
+            return False
+        if one.name not in self._suspects:
+            self._suspects.add(one.name)
+            return False
+        self._suspects.discard(one.name)
+        entry_names(folder)
+        return True
 
     def _note_use(self, found: Found) -> None:
         """Note the use of the files."""

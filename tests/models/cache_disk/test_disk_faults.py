@@ -10,6 +10,7 @@ from support.states.disk_cache import KEYS, Disk, again
 from support.states.fake_cache_memory import FakeMemory, packed, tokens_of
 
 from llamad.models.cache_disk import faults
+from llamad.models.cache_disk.row_file import RowFile
 from llamad.models.cache_disk.source import Source
 from llamad.models.cache_disk.turn_files import Answer
 
@@ -113,6 +114,73 @@ def test_no_file_is_ignored_if_the_folder_cannot_be_read(disk, monkeypatch):
     other.cache.write_faults.worked()
     other.step()
     assert len(other.cache.index) == 4
+
+
+@pytest.fixture
+def bad_sector(disk, monkeypatch):
+    """Another daemon whose files have a bad sector in the first block of TOKENS, and the file with it."""
+    disk.memory.put(TOKENS)
+    disk.step()
+    monkeypatch.setattr(faults, "PAUSE_SECONDS_MIN", 0.0)
+    other = again(disk)
+    bad = other.find(TOKENS).found.blocks[0].name
+    read_into = RowFile.read_into
+
+    def fail(self, *more):
+        if self.description.name == bad:
+            raise OSError(errno.EIO, "Input/output error")
+        return read_into(self, *more)
+
+    monkeypatch.setattr(RowFile, "read_into", fail)
+    return other, disk.path / bad
+
+
+def test_a_bad_sector_costs_the_file_and_not_the_cache(bad_sector, caplog):
+    """The file stayed in the index. Each prompt that began with this block paused reading for all models, in the end
+    for five minutes."""
+    other, file = bad_sector
+    assert other.fetch(TOKENS) is None
+    assert (file.exists(), other.cache.read_faults.n_total) == (True, 1)  # it may be the disk
+    assert other.fetch(TOKENS) is None
+    assert (file.exists(), other.cache.read_faults.n_total) == (False, 1)
+    assert f"the entry {file.name} of the cache on disk is removed: Input/output error" in caplog.text
+    assert other.find(TOKENS) is None
+
+
+def test_a_bad_file_that_cannot_be_removed_is_ignored(bad_sector, monkeypatch, caplog):
+    other, file = bad_sector
+    monkeypatch.setattr(other.cache.folder, "remove", fails(errno.EIO))
+    for _ in range(2):
+        assert other.fetch(TOKENS) is None
+    with other.cache.folder.opened() as folder:
+        assert other.cache.writer._rows.refresh(folder) == []
+    assert file.exists()
+    assert file.name not in other.cache.index
+    assert f"the entry {file.name} of the cache on disk is ignored: Input/output error" in caplog.text
+
+
+def test_files_stay_if_the_whole_disk_cannot_be_read(bad_sector, monkeypatch):
+    other, file = bad_sector
+    for _ in range(5):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "listdir", fails(errno.EIO))
+            assert other.fetch(TOKENS) is None
+    assert file.name in other.cache.index
+    assert other.cache.read_faults.n_total == 5
+
+
+def test_a_file_that_can_be_read_again_is_not_suspected_any_more(disk, monkeypatch):
+    """Two faults of a disk that works in between remove nothing."""
+    disk.memory.put(TOKENS)
+    disk.step()
+    monkeypatch.setattr(faults, "PAUSE_SECONDS_MIN", 0.0)
+    other = again(disk)
+    for _ in range(3):
+        with monkeypatch.context() as patch:
+            patch.setattr(RowFile, "read_into", fails(errno.EIO))
+            assert other.fetch(TOKENS) is None
+        assert other.fetch(TOKENS) is not None
+    assert len(disk.files()) == 4
 
 
 def answer(disk: Disk, i: int = 0) -> Answer:
