@@ -6,7 +6,6 @@ to standard error. Shows no prompt and no key.
 
 from __future__ import annotations
 
-import contextlib
 import re
 import sys
 import time
@@ -15,7 +14,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from llamad.models.cache_disk import turn_files
-from llamad.models.cache_disk.folder import Folder
+from llamad.models.cache_disk.faults import reason_of
+from llamad.models.cache_disk.folder import Folder, entry_names
 from llamad.models.cache_disk.index import Index, Stored, stored
 from llamad.models.cache_disk.row_file import EntryBroken, RowFile
 from llamad.models.hub.progress import size_text
@@ -69,7 +69,8 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     except BrokenPipeError:  # `llamad cache list | head`
         return 0
     except OSError as error:
-        return _refused(f"{error.filename}: {error.strerror}", 1)
+        where = f"{error.filename}: " if error.filename is not None else ""
+        return _refused(f"{where}{reason_of(error)}", 1)
 
 
 def _refused(reason: str, status: int) -> int:
@@ -102,17 +103,18 @@ def _stem(name: str) -> str:
 
 
 def _read(folder: Folder) -> tuple[Index, dict[str, str]]:
-    """Return an index of the files, and what is wrong with those that are broken. Files that are removed meanwhile are
-    left out."""
+    """Return an index of the files, and what is wrong with those that are broken or cannot be read. Files that are
+    removed meanwhile are left out."""
     index, broken = Index(), {}
-    for name in sorted(folder.names()):
-        try:
-            with folder.opened() as fd, RowFile(fd, name) as file:
-                index.add(stored(file.description, file.size, file.used))
-        except FileNotFoundError:
-            continue
-        except EntryBroken as error:
-            broken[name] = str(error)
+    with folder.opened() as fd:
+        for name in sorted(entry_names(fd)):
+            try:
+                with RowFile(fd, name) as file:
+                    index.add(stored(file.description, file.size, file.used))
+            except FileNotFoundError:
+                continue
+            except (EntryBroken, OSError) as error:
+                broken[name] = reason_of(error)
     return index, broken
 
 
@@ -171,7 +173,7 @@ def _remove(folder: Folder, names: list[str], flags: list[str]) -> int:
     if "--all" in flags:
         if names:
             raise Refused(f"name entries or --all, not both\n{USAGE}", 2)
-        n_removed = len(_entries(folder))
+        prompts = [one.name for one in _entries(folder)]
         chosen = [*folder.names(), *turn_files.names(folder)]
         folder.sweep()
     else:
@@ -179,13 +181,25 @@ def _remove(folder: Folder, names: list[str], flags: list[str]) -> int:
             raise Refused(
                 f"no entry is named; `llamad cache list` shows them, --all removes them\n{USAGE}", 2
             )
-        chosen, prompts = _chosen(folder, [_stem(name) for name in names])
-        chosen += _answers_in(folder, prompts)
-        n_removed = len(names)
-    for name in chosen:
-        folder.remove(name)
+        prompts = [_stem(name) for name in names]
+        chosen, tokens = _chosen(folder, prompts)
+        chosen += _answers_in(folder, tokens)
+    left = _remove_files(folder, chosen)
+    n_removed = sum(not any(name.startswith(prompt) for name in left) for prompt in prompts)
     print(f"removed {n_removed} prompts")
-    return 0
+    return 1 if left else 0
+
+
+def _remove_files(folder: Folder, names: list[str]) -> list[str]:
+    """Remove these files. Return the names of those that cannot be removed, which are printed with the reason."""
+    left = []
+    for name in names:
+        try:
+            folder.remove(name)
+        except OSError as error:
+            left.append(name)
+            print(f"llamad: {name} cannot be removed: {reason_of(error)}", file=sys.stderr)
+    return left
 
 
 def _chosen(folder: Folder, names: list[str]) -> tuple[list[str], list[bytes]]:
@@ -217,13 +231,23 @@ def _tokens(index: Index, last: Stored) -> bytes:
 
 
 def _answers_in(folder: Folder, prompts: list[bytes]) -> list[str]:
-    """Return the files of the answers that these prompts contain."""
+    """Return the files of the answers that these prompts contain. One that cannot be read may be among them, so it is
+    named."""
     names = []
     for name in turn_files.names(folder) if prompts else ():
-        with contextlib.suppress(FileNotFoundError, EntryBroken), folder.opened() as fd:
-            tokens = turn_files.read(fd, name)[0].tokens
-            if any(tokens in prompt for prompt in prompts):
-                names.append(name)
+        try:
+            with folder.opened() as fd:
+                tokens = turn_files.read(fd, name)[0].tokens
+        except (FileNotFoundError, EntryBroken):
+            continue
+        except OSError as error:
+            print(
+                f"llamad: the answer {name} stays, because it cannot be read: {reason_of(error)}",
+                file=sys.stderr,
+            )
+            continue
+        if any(tokens in prompt for prompt in prompts):
+            names.append(name)
     return names
 
 
@@ -268,9 +292,9 @@ def _verify(folder: Folder, names: list[str], flags: list[str]) -> int:
             n_good += 1
         except FileNotFoundError:
             continue
-        except EntryBroken as error:
+        except (EntryBroken, OSError) as error:
             n_broken += 1
-            print(f"{name}: {error}")
+            print(f"{name}: {reason_of(error)}")
     print(f"{n_good} files are good, {n_broken} are broken")
     if n_broken:
         print(

@@ -1,5 +1,6 @@
 """`llamad cache list`, `rm` and `verify`, the real command, without a daemon and beside one."""
 
+import errno
 import json
 import os
 import subprocess
@@ -7,8 +8,11 @@ import sys
 
 import pytest
 from support.states.disk_cache import Disk, again
-from support.states.fake_cache_memory import tokens_of
+from support.states.fake_cache_memory import packed, tokens_of
 from support.states.ses1_layouts import FORMS
+
+from llamad.cache_commands import main
+from llamad.models.cache_disk.turn_files import Answer
 
 
 @pytest.fixture
@@ -83,6 +87,72 @@ def test_verify_names_broken_prompts_and_removes_nothing(disk):
     ]
     assert "broken: its size does not fit its description" in cache("list", path).stdout
     assert len(disk.files()) == 6
+
+
+@pytest.fixture
+def unreadable(disk, monkeypatch):
+    """The first file of the disk, which cannot be opened, and the path of the cache."""
+    file, real = disk.files()[0], os.open
+
+    def fail(path, *more, **named):
+        if path == file.name:
+            raise OSError(errno.EIO, "Input/output error")  # without a name, as from a read
+        return real(path, *more, **named)
+
+    monkeypatch.setattr(os, "open", fail)
+    return file, str(disk.path.parent)
+
+
+def test_a_file_that_cannot_be_read_is_named_and_the_others_are_verified(unreadable, capsys):
+    """The command ended at the first bad sector with "None: Input/output error"."""
+    file, path = unreadable
+    assert main(["verify", path], {}) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [f"{file.name}: Input/output error", "5 files are good, 1 are broken"]
+    assert main(["list", path], {}) == 0
+    assert "broken: Input/output error" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("is_all", [True, False])
+def test_a_file_that_cannot_be_read_can_be_removed(disk, unreadable, capsys, is_all):
+    """One such file kept all others on the disk, because they were read to be counted."""
+    file, path = unreadable
+    assert main(["rm", path, "--all" if is_all else file.name], {}) == 0
+    assert capsys.readouterr().out.startswith("removed ")
+    assert not file.exists()
+    assert len(disk.files()) == (0 if is_all else 5)
+
+
+def test_files_that_cannot_be_removed_are_named_and_the_others_go(disk, monkeypatch, capsys):
+    file, real = disk.files()[0], os.unlink
+
+    def fail(path, **named):
+        if path == file.name:
+            raise PermissionError(errno.EPERM, "Operation not permitted")
+        real(path, **named)
+
+    monkeypatch.setattr(os, "unlink", fail)
+    assert main(["rm", str(disk.path.parent), "--all"], {}) == 1
+    assert capsys.readouterr().err == f"llamad: {file.name} cannot be removed: Operation not permitted\n"
+    assert disk.files() == [file]
+
+
+def test_an_answer_that_cannot_be_read_is_named(disk, monkeypatch, capsys):
+    """It may belong to the prompt that is removed, so somebody may want to remove it, too."""
+    disk.cache.turns.keep(Answer(disk.cache.folder.salt_id, "", (b"a" * 16,), packed([1, 2]), b""))
+    disk.step()
+    real = os.open
+
+    def fail(path, *more, **named):
+        if str(path).endswith(".turn"):
+            raise OSError(errno.EIO, "Input/output error")
+        return real(path, *more, **named)
+
+    monkeypatch.setattr(os, "open", fail)
+    name = disk.cache.index.lasts()[0].name
+    assert main(["rm", str(disk.path.parent), name], {}) == 0
+    assert "stays, because it cannot be read: Input/output error" in capsys.readouterr().err
+    assert not (disk.path / name).exists()
 
 
 @pytest.mark.parametrize(
