@@ -61,8 +61,8 @@ def sweep(folder: int) -> None:
     for name in os.listdir(folder):
         if not name.startswith(PREFIX):
             continue
-        try:
-            fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+        try:  # for writing, too: without that, NFS refuses an exclusive lock
+            fd = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
         except OSError:
             continue
         try:

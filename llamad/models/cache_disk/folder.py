@@ -49,8 +49,10 @@ class Folder:
             with self.opened() as folder:
                 os.fchmod(folder, 0o700)
                 probe, name = atomic_file.create(folder)
-                os.close(probe)
-                os.unlink(name, dir_fd=folder)
+                try:  # while it is locked, because the sweep of another daemon would remove it
+                    os.unlink(name, dir_fd=folder)
+                finally:
+                    os.close(probe)
                 self._take(_salt(folder))
         except OSError as error:
             raise FolderError(

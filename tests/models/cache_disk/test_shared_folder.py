@@ -1,12 +1,15 @@
 """One folder that several daemons use, or that is another one than at the start: nobody removes what others can use."""
 
+import os
 import shutil
 import time
 
 from support.states.disk_cache import Disk
 from support.states.fake_cache_memory import ses1, tokens_of
 
+from llamad.base.atomic_file import PREFIX
 from llamad.models.cache_disk import turn_files
+from llamad.models.cache_disk.folder import Folder
 from llamad.models.cache_disk.turn_files import Answer
 
 SYSTEM = tokens_of(1, 1024)
@@ -87,3 +90,21 @@ def test_daemons_that_find_the_folder_empty_agree_on_a_salt(tmp_path):
     for disk in (running, started):
         assert disk.has([*SYSTEM, 1])
         assert disk.has([*tokens_of(2, 600), 1])
+
+
+def test_a_sweep_of_another_daemon_does_not_disturb_a_start(tmp_path, monkeypatch):
+    """The start makes a file to see whether it can. It closed the file, which another daemon then took for a leftover,
+    and ended with "No such file or directory" when it removed it."""
+    Folder(str(tmp_path)).prepare()
+    other, close = Folder(str(tmp_path)), os.close
+
+    def close_and_sweep(fd):
+        path = os.readlink(f"/proc/self/fd/{fd}")
+        close(fd)
+        if PREFIX in path:
+            with monkeypatch.context() as patch:
+                patch.setattr(os, "close", close)
+                other.sweep()
+
+    monkeypatch.setattr(os, "close", close_and_sweep)
+    Folder(str(tmp_path)).prepare()
