@@ -4,68 +4,23 @@ from __future__ import annotations
 
 import gc
 import random
-from typing import NamedTuple
 
 import pytest
 from support.states.adopting_engine import SIZES, Chained, answered, until
+from support.states.inserted_parts import BLOCK, Block, blocks_of, insert, text
 
 from llamad.engine.testing.fake import Fake
 from llamad.protocol.blobs import Blob
 from llamad.protocol.cache_memory import CacheMemory
-from llamad.protocol.messages import ACTION_INSERT, RESULT_DONE, RESULT_FAILED, RESULT_NO_ROOM
-from llamad.ses1 import ses1
+from llamad.protocol.messages import RESULT_DONE, RESULT_FAILED, RESULT_NO_ROOM
 
-BLOCK = 256
 N = 1500
-
-
-def text(seed: int, n: int) -> bytes:
-    chance = random.Random(seed)
-    return bytes(chance.randrange(33, 120) for _ in range(n))
-
-
 PROMPT = text(1, N)
-
-
-class Block(NamedTuple):
-    """A part of PROMPT's state in SES1."""
-
-    begin: int
-    end: int
-    data: bytes
 
 
 @pytest.fixture(scope="module")
 def blocks() -> list[Block]:
     return blocks_of(PROMPT)
-
-
-def blocks_of(prompt: bytes) -> list[Block]:
-    front = CacheMemory()
-    made = []
-    with Chained(front) as h:
-        h.keep(prompt)
-        entry = max(front.entries(), key=lambda one: one.n_tokens)
-        segments = front.pin(entry.id)
-        states = [bytes(one.data[8 + 4 * one.n_tokens :]) for one in segments]
-        tokens = bytes(segments[-1].data[8 : 8 + 4 * entry.n_tokens])
-        whole = ses1.join(h.layout, states)
-        for begin in range(0, entry.n_tokens, BLOCK):
-            n = min(entry.n_tokens, begin + BLOCK)
-            data = b"SES1" + n.to_bytes(4, "little") + tokens[: 4 * n] + ses1.cut(h.layout, whole, begin, n)
-            made.append(Block(begin, n, data))
-        for one in segments:
-            one.data.release()
-        front.unpin(entry.id)
-    return made
-
-
-def insert(h: Chained, block: Block, blob: Blob | None = None, **options) -> int:
-    n = len(block.data)
-    blob = Blob(n) if blob is None else blob
-    blob.size = n
-    memoryview(blob)[:] = block.data
-    return h.act(ACTION_INSERT, 0, blob, n_begin=block.begin, n_tokens=block.end, n_bytes=n, **options)
 
 
 def results(h: Chained, actions: list[int]) -> list[int]:

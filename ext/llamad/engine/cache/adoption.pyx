@@ -9,7 +9,7 @@ from llamad.engine.cache.cache_types cimport Cache, CacheEntry
 from llamad.engine.cache.chains cimport chain_link
 from llamad.engine.costs.scheduler cimport CACHE_ENTRIES_MAX, CACHE_TOKENS_MIN
 from llamad.engine.kv.checkpoints cimport (
-    Checkpoint, CheckpointList, checkpoint_adopt, list_add, list_drop, list_init,
+    Checkpoint, CheckpointList, checkpoint_adopt, checkpoint_let_go, list_add, list_drop, list_init,
 )
 from llamad.engine.kv.slots cimport Slots
 from llamad.protocol.adapter_span cimport span_common
@@ -96,7 +96,7 @@ cdef void _drop_useless(Cache *cache) noexcept nogil:
 
 ctypedef struct LeftCheckpoints:
     int32_t rows[LLAMAD_CACHE_ROWS]           # checkpoints, in the order of their numbers of tokens
-    Checkpoint *taken[LLAMAD_CACHE_ROWS]      # those that an entry has, by row
+    Checkpoint *taken[LLAMAD_CACHE_ROWS]      # those that some entry has got, by row; this is a use, too
     int32_t n
 
 
@@ -117,6 +117,7 @@ cdef void _link(Cache *cache, LeftCheckpoints *left, CheckpointList *items, int3
         left.taken[row] = checkpoint_adopt(cache.checkpoints, row)
         if left.taken[row] == NULL:
             return
+        left.taken[row].n_refs += 1  # it stays, even if the list that has it gives it up for later ones
     if items.n == cache.checkpoints.n_max:
         list_drop(cache.checkpoints, items, 0)
     list_add(items, left.taken[row])
@@ -152,6 +153,8 @@ cdef void _adopt_checkpoints(Cache *cache) noexcept nogil:
     for i in range(left.n):
         if left.taken[left.rows[i]] == NULL:
             memory_drop(cache.memory, left.rows[i])
+        else:
+            checkpoint_let_go(cache.checkpoints, left.taken[left.rows[i]])
     free(left)
 
 

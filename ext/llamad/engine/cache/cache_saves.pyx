@@ -10,14 +10,13 @@ from llamad.base.system cimport now_us
 from llamad.engine.cache.cache_entries cimport (
     entries_add, entries_describe, entries_drop, entries_drop_rest, entries_get, entries_index, entries_remove,
 )
+from llamad.engine.cache.cache_room cimport cache_has_staging_room, cache_take_pages
 from llamad.engine.cache.cache_types cimport Cache, CacheEntry, cache_spent
 from llamad.engine.cache.chains cimport (
-    Segment, chain_can_cut, chain_can_hold, chain_close, chain_cut, chain_is_saved, chain_link, chain_open, chain_plan,
-    chain_replace, chain_saved, chain_use,
+    Segment, chain_can_cut, chain_can_hold, chain_close, chain_cut, chain_head_bytes, chain_is_saved, chain_link,
+    chain_open, chain_plan, chain_replace, chain_saved, chain_use,
 )
-from llamad.engine.cache.host_cache cimport (
-    cache_drop_beginnings, cache_drop_superseded, cache_has_staging_room, cache_take_pages,
-)
+from llamad.engine.cache.host_cache cimport cache_drop_beginnings, cache_drop_superseded
 from llamad.engine.cache.staging cimport staging_bytes, staging_has, staging_read, staging_rest, staging_take
 from llamad.engine.costs.scheduler cimport CACHE_TOKENS_MIN, RISE_RATE, SEGMENT_TOKENS
 from llamad.engine.kv.checkpoints cimport list_init, list_share
@@ -132,12 +131,12 @@ cdef void _publish(Cache *cache, const CacheEntry *entry) noexcept nogil:
 # --- cut out of whole states ----------------------------------------------------------------------------------------
 
 cdef size_t _make_buffer(Cache *cache, Slots *slots, const Slot *slot) noexcept nogil:
-    """Have a buffer for the slot's state. Return the size of the state, or 0 if there is no buffer. It takes at most half
-    of the limit, because the parts must fit beside it."""
+    """Have a buffer for the slot's state. Return the size of the state, or 0 if there is no buffer, because the parts do
+    not fit into the limit beside it."""
     cdef int64_t t_start = now_us()
     cdef size_t n_state = slots.table.state_size(slots.ctx, slot.id, 0)
     cdef size_t n = staging_bytes(n_state, slot.n_tokens)
-    cdef int has_buffer = (n_state > 0 and n <= cache.bytes_max // 2 and cache_has_staging_room(cache, n)
+    cdef int has_buffer = (n_state > 0 and cache_has_staging_room(cache, n, n + chain_head_bytes(slot.n_tokens))
                            and staging_take(&cache.staging, n) != NULL)
     cache_spent(cache, t_start)
     return n_state if has_buffer else 0

@@ -23,7 +23,8 @@ ctypedef struct CacheEntry:
     int32_t before           # that entry's row, or -1
     int32_t n_behind         # entries that need this one,
     int32_t n_ends           # and how many of them are ends
-    int32_t last_end         # scratch memory of eviction.pyx
+    int32_t last_end         # scratch memory of eviction.pyx,
+    int32_t is_counted       # and of cache_room.pyx
     int32_t is_held          # for a suspended task: it is not evicted
     int32_t n_readers        # slots that are getting it in parts: neither
     int32_t is_locked        # its pages are locked, for a device that reads them; -1: they cannot be locked
@@ -55,6 +56,14 @@ ctypedef struct Spare:
     size_t n_copied          # how many of them; 0: they could not be copied
     int32_t is_locked        # the pages are locked, because a device will read them
 
+cdef enum:
+    ARRIVALS_MAX = 8
+
+# The last entry of a prompt that is being inserted in parts.
+ctypedef struct Arrival:
+    uint64_t id              # 0: none
+    int64_t t_us
+
 ctypedef struct Cache:
     CacheEntry *entries
     int32_t *by_row          # the index of the entry with this row
@@ -75,6 +84,7 @@ ctypedef struct Cache:
     int32_t extended         # the row of an entry behind which another one is being saved; -1: none
     int32_t has_device       # a device reads and writes the states
     int32_t inserted         # the row of the last entry that was inserted, behind which another one may come; -1: none
+    Arrival arrivals[ARRIVALS_MAX]
     Spare spares[SPARES_MAX]
     size_t n_spare           # the capacity of all of them
     uint64_t last_spare      # the number of the last one that was asked for

@@ -15,6 +15,7 @@ ctypedef struct Segment:
 
 cdef int chain_can_hold(const Cache *cache, const Slots *slots, const Slot *slot) noexcept nogil
 cdef void chain_plan(const Cache *cache, const Slot *slot, Segment *part) noexcept nogil
+cdef size_t chain_head_bytes(int32_t n_tokens) noexcept nogil
 cdef int chain_can_cut(const Cache *cache, const Slots *slots, const Slot *slot) noexcept nogil
 cdef int chain_is_saved(const Segment *part) noexcept nogil
 cdef int64_t chain_saved(const Cache *cache, const Slot *slot) noexcept nogil

@@ -23,9 +23,9 @@ from libc.stdlib cimport calloc, free
 from llamad.base.function_table cimport LLAMAD_STATE_PARTIAL
 from llamad.base.system cimport load_int
 from llamad.engine.cache.cache_lookup cimport cache_hash, cache_shares
-from llamad.engine.cache.cache_types cimport Cache, CacheEntry
+from llamad.engine.cache.cache_types cimport PAGE, Cache, CacheEntry
 from llamad.engine.cache.eviction cimport cache_is_kept
-from llamad.engine.cache.staging cimport staging_rest, staging_take
+from llamad.engine.cache.staging cimport staging_capacity, staging_rest, staging_take
 from llamad.engine.costs.scheduler cimport CACHE_TOKENS_MIN, SEGMENT_TOKENS, SEGMENT_TOKENS_MIN
 from llamad.engine.kv.slots cimport Slot, Slots, slot_has_rows
 from llamad.engine.kv.trust cimport trust_row
@@ -46,10 +46,21 @@ cdef int chain_can_hold(const Cache *cache, const Slots *slots, const Slot *slot
     return cache.has_ranges and slot.n_pos == slot.n_tokens and not slot_has_rows(slots, slot)
 
 
+cdef size_t chain_head_bytes(int32_t n_tokens) noexcept nogil:
+    """Return how many bytes the entries of a prompt take beside its state: each has all tokens up to its last one, and
+    whole pages."""
+    cdef size_t n_parts = <size_t>(n_tokens // SEGMENT_TOKENS) + 2  # a short one, and the end
+    return n_parts * (PAGE + <size_t>n_tokens * sizeof(int32_t))
+
+
 cdef int chain_can_cut(const Cache *cache, const Slots *slots, const Slot *slot) noexcept nogil:
-    """Return whether parts can be cut out of the slot's state, if the buffer has room for it."""
-    return (cache.has_cuts and slot.n_pos == slot.n_tokens and not slot_has_rows(slots, slot)
-            and piece_bytes(cache.trust.layout, <uint32_t>slot.n_tokens) <= cache.bytes_max // 2)
+    """Return whether parts can be cut out of the slot's state: whether the limit has room for a buffer with all of it, and
+    for the parts beside that. If not, it is saved as a whole."""
+    cdef size_t n
+    if not cache.has_cuts or slot.n_pos != slot.n_tokens or slot_has_rows(slots, slot):
+        return 0
+    n = piece_bytes(cache.trust.layout, <uint32_t>slot.n_tokens)
+    return staging_capacity(n) + n + chain_head_bytes(slot.n_tokens) + cache.checkpoints.n_bytes <= cache.bytes_max
 
 
 cdef int _is_extensible(const Cache *cache, const CacheEntry *entry, uint64_t owner) noexcept nogil:

@@ -1,15 +1,17 @@
 # Owns: the choice of the slot that serves a task, of idle prefixes that make room, and of the prompt cache's entry that
 # is dropped next. Runs on the engine thread. Changes nothing. What a prefix is worth is in protocol/prompt_value.pyx.
-from libc.stdint cimport int32_t, int64_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from llamad.base.system cimport now_us
-from llamad.engine.cache.cache_types cimport Cache, CacheEntry
-from llamad.engine.costs.scheduler cimport NEIGHBOUR_LOSS, VALUED_TOKENS_MIN
+from llamad.engine.cache.cache_types cimport ARRIVALS_MAX, Cache, CacheEntry
+from llamad.engine.costs.scheduler cimport ARRIVAL_US, NEIGHBOUR_LOSS, VALUED_TOKENS_MIN
 from llamad.engine.kv.slots cimport SLOT_IDLE, Slot, Slots, common_prefix, slot_common_held
 from llamad.engine.kv.task_queue cimport Task
 from llamad.protocol.cache_memory cimport LLAMAD_CACHE_END, LLAMAD_CACHE_PART, llamad_cache_row
 from llamad.protocol.prompt_value cimport HintShares, PromptUse, prompt_value, shares_add, shares_allow
+
+cdef double ARRIVING = 1e30  # more than any prompt is worth
 
 
 # --- slots --------------------------------------------------------------------------------------------------------
@@ -170,6 +172,15 @@ cdef int cache_is_kept(const Cache *cache, int64_t i) noexcept nogil:
             or cache.entries[i].row == cache.extended)
 
 
+cdef int _is_arriving(const Cache *cache, uint64_t id, int64_t now) noexcept nogil:
+    """Return whether the entry is the last one of a prompt that is being inserted in parts."""
+    cdef int32_t i
+    for i in range(ARRIVALS_MAX):
+        if cache.arrivals[i].id == id:
+            return now - cache.arrivals[i].t_us < ARRIVAL_US
+    return 0
+
+
 cdef void _note_last_ends(const Cache *cache) noexcept nogil:
     """Note behind how many tokens the last end of each part is."""
     cdef int64_t i
@@ -195,7 +206,8 @@ cdef void _value_end(const Cache *cache, const CacheEntry *end, PromptUse *use) 
 
 
 cdef int64_t cache_least_valuable(const Cache *cache) noexcept nogil:
-    """Return the index of the entry that may be dropped and is worth least, or -1. It is none that others need."""
+    """Return the index of the entry that may be dropped and is worth least, or -1. It is none that others need. A prompt
+    that is being inserted goes last."""
     cdef const llamad_cache_row *row
     cdef HintShares shares
     cdef PromptUse use
@@ -226,6 +238,8 @@ cdef int64_t cache_least_valuable(const Cache *cache) noexcept nogil:
             use.retention_s = min(use.retention_s, 0)
             use.is_named = 0
         value = prompt_value(&use)
+        if _is_arriving(cache, cache.entries[i].id, now):
+            value += ARRIVING
         if least < 0 or value < value_least:
             least = i
             value_least = value

@@ -19,9 +19,7 @@ cdef int cache_prepare_save(Cache *cache, const Slots *slots, const Slot *slot) 
 cdef int cache_insert(Cache *cache, const Slots *slots, const uint8_t *data,
                       const ActionCommand *command) noexcept nogil
 cdef int32_t cache_drop_beginnings(Cache *cache, const Slots *slots, const Slot *slot, size_t n) noexcept nogil
-cdef int cache_has_staging_room(Cache *cache, size_t n) noexcept nogil
 cdef void cache_drop_superseded(Cache *cache, const Slots *slots, const Slot *slot) noexcept nogil
-cdef int32_t cache_take_pages(Cache *cache, size_t n, int32_t row) noexcept nogil
 cdef void cache_copy(Cache *cache, const Slots *slots, const Slot *slot, uint64_t id) noexcept nogil
 cdef int cache_is_slow(const Cache *cache, uint64_t id) noexcept nogil
 cdef void cache_lock(Cache *cache, uint64_t id) noexcept nogil

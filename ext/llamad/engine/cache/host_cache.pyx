@@ -1,6 +1,6 @@
-# Owns: the prompt cache in host memory, and its limit. Runs on the engine thread, between two steps. It decides nothing:
-# prefix/sharing.pyx says what is worth saving or restoring, and eviction.pyx what is dropped first. cache_saves.pyx makes
-# entries of slots.
+# Owns: the prompt cache in host memory. Runs on the engine thread, between two steps. It decides nothing:
+# prefix/sharing.pyx says what is worth saving or restoring, and eviction.pyx what is dropped first. cache_room.pyx keeps
+# the limit, and cache_saves.pyx makes entries of slots.
 #
 # An entry is the state of a slot, with its tokens and its checkpoints: the whole, or the part or the end that the entries
 # before it lack (chains.pyx). It lies in a memory that outlives the engine (protocol/cache_memory.h): the next engine of
@@ -13,28 +13,31 @@ from libc.string cimport memcpy, memset
 
 from llamad.base.system cimport load_int, now_us
 from llamad.engine.cache.cache_entries cimport (
-    entries_add, entries_describe, entries_drop, entries_drop_chain, entries_drop_rest, entries_index, entries_remove,
+    entries_add, entries_describe, entries_drop, entries_drop_chain, entries_index, entries_remove,
 )
 from llamad.engine.cache.cache_lookup cimport cache_hash, cache_shares
-from llamad.engine.cache.cache_types cimport SPARE_READY, Cache, CacheEntry, Spare, cache_held, cache_rounded, cache_spent
+from llamad.engine.cache.cache_room cimport (
+    cache_has_staging_room, cache_is_full, cache_make_room, cache_take_pages,
+)
+from llamad.engine.cache.cache_types cimport (
+    ARRIVALS_MAX, SPARE_READY, Cache, CacheEntry, Spare, cache_rounded, cache_spent,
+)
 from llamad.engine.cache.chains cimport (
-    Segment, chain_before, chain_bytes, chain_can_cut, chain_can_hold, chain_end_bytes, chain_has, chain_is_joined,
-    chain_ending, chain_is_saved, chain_link, chain_lock, chain_plan, chain_restore, chain_return, chain_unlocked,
-    chain_use,
+    Segment, chain_bytes, chain_can_cut, chain_can_hold, chain_end_bytes, chain_ending, chain_is_joined, chain_is_saved,
+    chain_link, chain_lock, chain_plan, chain_restore, chain_return, chain_unlocked, chain_use,
 )
 from llamad.engine.cache.eviction cimport cache_is_kept, cache_least_valuable
 from llamad.engine.cache.spare_pages cimport (
-    spare_ask, spare_count, spare_drop_copy, spare_drop_one, spare_has_place, spare_is_awaited, spare_is_ready,
-    spare_of_blob, spare_take, spare_take_blob, spare_unlock_all,
+    spare_ask, spare_count, spare_drop_copy, spare_drop_one, spare_has_free_place, spare_has_place, spare_is_awaited, spare_is_ready,
+    spare_of_blob, spare_take_blob, spare_unlock_all,
 )
-from llamad.engine.cache.staging cimport staging_capacity, staging_free, staging_init
+from llamad.engine.cache.staging cimport staging_free, staging_init
 from llamad.engine.costs.scheduler cimport CACHE_ENTRIES_MAX, CACHE_TOKENS_MIN, ENDS_MAX, STOCK_PART
 from llamad.engine.kv.checkpoints cimport list_cut, list_free, list_reaches, list_share
 from llamad.engine.kv.device_copies cimport copies_free, copies_has, copies_make, copies_restore
 from llamad.engine.kv.slots cimport Slot, Slots, slot_clear
 from llamad.protocol.cache_memory cimport (
     LLAMAD_CACHE_PART, LLAMAD_CACHE_ROWS, LLAMAD_CACHE_STATE, llamad_cache, memory_drop, memory_publish, memory_renew,
-    memory_take,
 )
 from llamad.protocol.messages cimport RESULT_DONE, RESULT_FAILED, RESULT_NO_ROOM, ActionCommand
 from llamad.protocol.row_ids cimport ids_positions
@@ -87,19 +90,6 @@ cdef void cache_free(Cache *cache) noexcept nogil:
 
 cdef uint64_t _used(const Cache *cache, int64_t i) noexcept nogil:
     return cache.memory.rows[cache.entries[i].row].used
-
-
-cdef size_t _kept_bytes(const Cache *cache) noexcept nogil:
-    """Return the size of the entries that are kept, with those before them."""
-    cdef int64_t i, k, pinned = entries_index(cache, cache.pinned) if cache.pinned else -1
-    cdef size_t n = 0
-    for i in range(cache.n_entries):
-        k = i if cache_is_kept(cache, i) else -1
-        while k >= 0:
-            if i == pinned or not chain_has(cache, pinned, k):
-                n += cache.entries[k].capacity
-            k = chain_before(cache, k)
-    return n
 
 
 cdef int _is_replaced(const Cache *cache, const Slots *slots, int64_t i, uint64_t hash, const Slot *slot) noexcept nogil:
@@ -190,73 +180,13 @@ cdef int cache_drop_least(Cache *cache) noexcept nogil:
     return 1
 
 
-cdef int _is_too_much(const Cache *cache, size_t n) noexcept nogil:
-    return cache.n_entries == CACHE_ENTRIES_MAX or (
-        cache_held(cache) + cache.checkpoints.n_bytes + n > cache.bytes_max)
-
-
-cdef int _make_room(Cache *cache, size_t n, int32_t *row) noexcept nogil:
-    """Evict the least valuable entries until n bytes fit into the limit, and return 1; 0 if they cannot. A buffer for
-    states that has none goes last. If row is -1, it becomes that of an evicted entry with about as many pages, if there
-    is one."""
-    cdef size_t capacity
-    cdef int32_t before
-    cdef int64_t i
-    if n + _kept_bytes(cache) > cache.bytes_max:
-        return 0
-    while _is_too_much(cache, n):
-        if spare_drop_one(cache):
-            continue
-        i = cache_least_valuable(cache)
-        if i < 0 and cache.staging.data != NULL and cache.staging.n_state == 0:
-            staging_free(&cache.staging)
-            continue
-        if i < 0:
-            return 0
-        cache.n_dropped += 1
-        capacity = cache.entries[i].capacity
-        if row[0] < 0 and n <= capacity <= n + n // 4:
-            before = cache.entries[i].before
-            row[0] = entries_remove(cache, i)
-            entries_drop_rest(cache, before)
-            n = capacity
-        else:
-            entries_drop(cache, i)
-    return 1
-
-
-cdef int cache_has_staging_room(Cache *cache, size_t n) noexcept nogil:
-    """Make room for a buffer of n bytes within the limit. Return whether there is."""
-    cdef int32_t row = 0  # of no evicted entry
-    if n <= cache.staging.capacity:
-        return 1
-    staging_free(&cache.staging)
-    return _make_room(cache, staging_capacity(n), &row)
-
-
-cdef int32_t cache_take_pages(Cache *cache, size_t n, int32_t row) noexcept nogil:
-    """Return a row with pages for n bytes within the limit, or -1. `row` is one that the caller has, or -1: its pages, or
-    spare ones, or those of an evicted entry are used again if they fit, because new pages are slower to write to."""
-    cdef int64_t t_start = now_us()
-    cache.pages_us = 0
-    if row < 0:
-        row = spare_take(cache, n)
-    if not _make_room(cache, max(cache_rounded(n), cache.memory.rows[row].capacity if row >= 0 else 0), &row):
-        if row >= 0:
-            memory_drop(cache.memory, row)
-        return -1
-    row = memory_take(cache.memory, n, row)
-    cache.pages_us = now_us() - t_start
-    return row
-
-
 cdef int _ask(Cache *cache, size_t n, uint64_t blob) noexcept nogil:
     """Let another thread prepare pages for n bytes, and copy the blob into them, unless it is 0. Return whether it will;
     not if it has too much to do, or if they do not fit into the limit."""
     cdef int32_t row = -1
     if not spare_has_place(cache):
         return 0
-    if _make_room(cache, cache_rounded(n), &row):
+    if cache_make_room(cache, cache_rounded(n), &row):
         return spare_ask(cache, row, n, blob)
     if row >= 0:
         memory_drop(cache.memory, row)
@@ -289,9 +219,10 @@ cdef int cache_prepare_insert(Cache *cache, const ActionCommand *command, int is
 
 
 cdef void cache_stock(Cache *cache, size_t n, int32_t n_entries) noexcept nogil:
-    """Let another thread prepare pages for so many entries of n bytes, as far as nothing is evicted for that."""
-    while (load_int(&cache.memory.is_tended) and spare_count(cache, n) < n_entries
-           and not _is_too_much(cache, cache_rounded(n)) and cache.n_spare + n <= cache.bytes_max // STOCK_PART):
+    """Let another thread prepare pages for so many entries of n bytes, as far as nothing is evicted for that, and no other
+    pages are given back: they would be asked for again at once."""
+    while (load_int(&cache.memory.is_tended) and spare_count(cache, n) < n_entries and spare_has_free_place(cache)
+           and not cache_is_full(cache, cache_rounded(n)) and cache.n_spare + n <= cache.bytes_max // STOCK_PART):
         if not spare_ask(cache, -1, n, 0):
             break
 
@@ -340,7 +271,7 @@ cdef int32_t _insert_pages(Cache *cache, const uint8_t *data, const ActionComman
         row = cache_take_pages(cache, command.n_bytes, -1)
         if row >= 0:
             memcpy(cache.memory.places[row].data, data, command.n_bytes)
-    elif _make_room(cache, cache.memory.rows[row].capacity, &other):
+    elif cache_make_room(cache, cache.memory.rows[row].capacity, &other):
         memory_renew(cache.memory, row)  # the part before it may have come after these pages were asked for
     else:
         if is_locked[0]:
@@ -348,6 +279,20 @@ cdef int32_t _insert_pages(Cache *cache, const uint8_t *data, const ActionComman
         memory_drop(cache.memory, row)
         row = -1
     return row
+
+
+cdef void _note_arrival(Cache *cache, uint64_t before, uint64_t id) noexcept nogil:
+    """Note that other parts are likely to come behind this entry, which has come behind the entry `before` (0: none). Until
+    then nothing needs it, so that what else is saved or inserted would push it out."""
+    cdef int32_t i, chosen = 0
+    for i in range(ARRIVALS_MAX):
+        if before and cache.arrivals[i].id == before:
+            chosen = i
+            break
+        if cache.arrivals[i].t_us < cache.arrivals[chosen].t_us:
+            chosen = i
+    cache.arrivals[chosen].id = id
+    cache.arrivals[chosen].t_us = now_us()
 
 
 cdef int cache_insert(Cache *cache, const Slots *slots, const uint8_t *data,
@@ -368,6 +313,7 @@ cdef int cache_insert(Cache *cache, const Slots *slots, const uint8_t *data,
     if before >= 0:  # it is there already, and others may come behind it
         chain_use(cache, before)
         cache.inserted = cache.entries[before].row
+        _note_arrival(cache, 0, cache.entries[before].id)
         return RESULT_DONE
     if command.n_begin:
         before = chain_ending(cache, tokens, command.n_begin, command.owner, &command.adapters)
@@ -388,6 +334,7 @@ cdef int cache_insert(Cache *cache, const Slots *slots, const uint8_t *data,
         chain_use(cache, cache.n_entries - 1)
     memory_publish(cache.memory, row)
     cache.inserted = row
+    _note_arrival(cache, cache.entries[before].id if before >= 0 else 0, entry.id)
     cache_spent(cache, t_start)
     return RESULT_DONE
 
@@ -430,7 +377,7 @@ cdef int64_t _with_room(Cache *cache, uint64_t id) noexcept nogil:
     cdef int64_t i = entries_index(cache, id)
     if chain_is_joined(cache, i):
         cache.pinned = id
-        cache_has_staging_room(cache, chain_bytes(cache, i))
+        cache_has_staging_room(cache, chain_bytes(cache, i), 0)
         cache.pinned = pinned
     return entries_index(cache, id)
 

@@ -30,6 +30,11 @@ cdef void _drop(Cache *cache, Spare *spare) noexcept nogil:
     memory_drop(cache.memory, _give(cache, spare))
 
 
+cdef int _can_drop(const Spare *spare) noexcept nogil:
+    """Return whether the pages are ready, and nobody waits for what is in them."""
+    return load_int(&spare.state) == SPARE_READY and (spare.blob == 0 or spare.is_left)
+
+
 cdef int spare_drop_one(Cache *cache) noexcept nogil:
     """Give pages back that are ready, unless a request waits for the blob's bytes that they have. Return whether there
     were any."""
@@ -37,7 +42,7 @@ cdef int spare_drop_one(Cache *cache) noexcept nogil:
     cdef int32_t i
     for i in range(SPARES_MAX):
         spare = &cache.spares[i]
-        if load_int(&spare.state) == SPARE_READY and (spare.blob == 0 or spare.is_left):
+        if _can_drop(spare):
             _drop(cache, spare)
             return 1
     return 0
@@ -136,6 +141,28 @@ cdef void spare_forget(Cache *cache, uint64_t blob) noexcept nogil:
 cdef int spare_has_place(Cache *cache) noexcept nogil:
     """Return whether more pages can be asked for. If necessary, some that nobody waits for are given back."""
     return _place(cache) != NULL
+
+
+cdef int spare_has_free_place(const Cache *cache) noexcept nogil:
+    """Return whether pages can be asked for without giving others back."""
+    cdef int32_t i
+    for i in range(SPARES_MAX):
+        if load_int(&cache.spares[i].state) == SPARE_NONE:
+            return 1
+    return 0
+
+
+cdef size_t spare_kept_bytes(const Cache *cache) noexcept nogil:
+    """Return the size of the pages that cannot be given back: those that are not ready, or that a request waits for."""
+    cdef const Spare *spare
+    cdef size_t n = 0
+    cdef int32_t i, state
+    for i in range(SPARES_MAX):
+        spare = &cache.spares[i]
+        state = load_int(&spare.state)
+        if state != SPARE_NONE and not _can_drop(spare):
+            n += spare.capacity
+    return n
 
 
 cdef Spare *_place(Cache *cache) noexcept nogil:

@@ -134,6 +134,9 @@ cdef enum:
     REUSE_WORK_MAX = 1 << 24
     # Most entries: each is compared with every new prompt. Chosen.
     CACHE_ENTRIES_MAX = 4096
+    # A part of a prompt that was inserted waits this long for the next one, and goes last meanwhile. Chosen: a slow disk
+    # reads 64 MiB in a second.
+    ARRIVAL_US = 2000000
     # Longest part of a state that is saved to an entry of its own, and the shortest that is not replaced when its
     # conversation grows. Chosen: restoring many small parts costs a device many small copies.
     SEGMENT_TOKENS = 512

@@ -57,5 +57,6 @@ cdef void list_add(CheckpointList *list, Checkpoint *checkpoint) noexcept nogil
 cdef int checkpoint_make(Checkpoints *all, CheckpointList *list, const llamad_table *table, void *ctx,
                          const CheckpointOf *of, size_t n_state) noexcept nogil
 cdef Checkpoint *checkpoint_adopt(Checkpoints *all, int32_t row) noexcept nogil
+cdef void checkpoint_let_go(Checkpoints *all, Checkpoint *checkpoint) noexcept nogil
 cdef int checkpoint_restore(Checkpoints *all, const Checkpoint *checkpoint, const llamad_table *table, void *ctx,
                             int32_t seq, int32_t n_pos) noexcept nogil

@@ -21,7 +21,8 @@ cdef int list_init(CheckpointList *list, int32_t n_max) noexcept nogil:
     return -1 if n_max and list.items == NULL else 0
 
 
-cdef void _let_go(Checkpoints *all, Checkpoint *checkpoint) noexcept nogil:
+cdef void checkpoint_let_go(Checkpoints *all, Checkpoint *checkpoint) noexcept nogil:
+    """Give up one use of the checkpoint, which is gone after the last one."""
     checkpoint.n_refs -= 1
     if checkpoint.n_refs == 0:
         all.n -= 1
@@ -40,7 +41,7 @@ cdef void list_add(CheckpointList *list, Checkpoint *checkpoint) noexcept nogil:
 
 cdef void list_drop(Checkpoints *all, CheckpointList *list, int32_t i) noexcept nogil:
     cdef int32_t k
-    _let_go(all, list.items[i])
+    checkpoint_let_go(all, list.items[i])
     list.n -= 1
     for k in range(i, list.n):
         list.items[k] = list.items[k + 1]
@@ -123,7 +124,7 @@ cdef void _describe(llamad_cache *memory, int32_t row, const CheckpointOf *of, s
 
 
 cdef Checkpoint *checkpoint_adopt(Checkpoints *all, int32_t row) noexcept nogil:
-    """Return the checkpoint that the row describes, for list_add(); NULL if memory ran out."""
+    """Return the checkpoint that the row describes, for list_add(); NULL if memory ran out. Nobody uses it yet."""
     cdef const llamad_cache_row *about = &all.trust.memory.rows[row]
     cdef Checkpoint *checkpoint = <Checkpoint *>calloc(1, sizeof(Checkpoint))
     if checkpoint == NULL:

@@ -62,6 +62,7 @@ ctypedef struct Slot:
     uint64_t host_entry      # prompt cache entry with all that it holds or has parked; 0: none (prefix/parking.pyx)
     int32_t n_parked         # how many of `tokens` are parked in that entry; the sequence is empty then
     int32_t is_unsaved       # the prompt cache had no room for it
+    int32_t was_saved        # the prompt cache has had all that it holds (prefix/parking.pyx)
     int32_t is_awaited       # an action that was put off waits for it: no task may take it before
 
     # While it gets its prompt's beginning from the prompt cache, in parts (prefix/restoring.pyx); 0 otherwise.

@@ -215,7 +215,7 @@ cdef void slot_take(Slots *slots, Slot *slot, Task *task) noexcept nogil:
     slot.n_shown = 0
     slot.task = task
     slot.state = SLOT_PREFILLING
-    slot.host_entry = slot.n_parked = slot.is_unsaved = 0  # the slot will hold something else
+    slot.host_entry = slot.n_parked = slot.is_unsaved = slot.was_saved = 0  # the slot will hold something else
     slots.n_reused += <uint64_t>slot.n_cached
     slot.adapters = task.command.adapters
     slot.t_turn_us = now_us()
@@ -314,7 +314,7 @@ cdef int slot_shift(Slots *slots, Slot *slot, int32_t n_keep, int32_t n_discard)
     slot_set_pending(slots, slot)
     slot.n_tokens -= n_discard
     slot.n_pos = slot.n_tokens
-    slot.host_entry = slot.is_unsaved = 0
+    slot.host_entry = slot.is_unsaved = slot.was_saved = 0
     slot.adapters.n_base -= max(0, min(slot.adapters.n_base - n_keep, n_discard))
     shared_cut(&slots.shared, slot.id, n_keep)
     list_cut(&slots.checkpoints, &slot.checkpoints, n_keep)

@@ -73,6 +73,7 @@ cdef int _save(State *state, Slot *slot, int all_parts) noexcept nogil:
         if _parks(state) and prefix_is_saved(state, slot):
             cache_copy(&state.cache, &state.slots, slot, slot.host_entry)
     slot.is_unsaved = slot.host_entry == 0
+    slot.was_saved |= prefix_is_saved(state, slot)
     return prefix_is_saved(state, slot)
 
 
@@ -115,8 +116,9 @@ cdef void parking_stock(State *state, const Slot *slot) noexcept nogil:
 # --- while the engine is idle -----------------------------------------------------------------------------------
 
 cdef int _is_unsaved(const State *state, const Slot *slot) noexcept nogil:
-    """Return whether the slot has a prefix that should be saved. To park it, the slot needs an entry of its own."""
-    if not _is_candidate(state, slot) or slot.is_unsaved or prefix_is_saved(state, slot):
+    """Return whether the slot has a prefix that should be saved. To park it, the slot needs an entry of its own. What the
+    cache has dropped since is not saved again: prefixes that do not all fit would push each other out for ever."""
+    if not _is_candidate(state, slot) or slot.is_unsaved or slot.was_saved or prefix_is_saved(state, slot):
         return 0
     return _parks(state) or cache_holds(&state.cache, &state.slots, slot) < slot.n_tokens
 
