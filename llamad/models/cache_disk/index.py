@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import threading
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable
 
@@ -84,7 +85,7 @@ class Found(msgspec.Struct, frozen=True):
 
 
 class Index:
-    """`n_bytes` is the size of all files together."""
+    """`n_bytes` is the size of all files together, `n_prompts` the number of blocks that have none behind them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -94,6 +95,7 @@ class Index:
         self._blocks_behind: dict[bytes, dict[str, Stored]] = {}
         self._ends_behind: dict[bytes, dict[str, Stored]] = {}
         self.n_bytes = 0
+        self.n_prompts = 0
 
     def __len__(self) -> int:
         return len(self._by_name)
@@ -101,13 +103,13 @@ class Index:
     def __contains__(self, name: object) -> bool:
         return name in self._by_name
 
-    @property
-    def n_prompts(self) -> int:
-        return len(self.lasts())
-
     def is_last(self, one: Stored) -> bool:
         """Return whether a block has no block behind it."""
         return not one.is_end and one.digest not in self._blocks_behind
+
+    def _is_last(self, digest: bytes) -> bool:
+        """Return whether there is a block with this digest and none behind it."""
+        return digest in self._blocks and digest not in self._blocks_behind
 
     def lasts(self) -> list[Stored]:
         """Return the last block of each prompt."""
@@ -138,10 +140,13 @@ class Index:
             self._remove(one.name)
             self._by_name[one.name] = one
             self.n_bytes += one.n_bytes
-            if not one.is_end:
-                self._blocks[one.digest] = one
-            behind = self._ends_behind if one.is_end else self._blocks_behind
-            behind.setdefault(one.about.before, {})[one.name] = one
+            if one.is_end:
+                self._ends_behind.setdefault(one.about.before, {})[one.name] = one
+                return
+            self.n_prompts -= self._is_last(one.about.before)
+            self._blocks_behind.setdefault(one.about.before, {})[one.name] = one
+            self._blocks[one.digest] = one
+            self.n_prompts += self._is_last(one.digest)
 
     def remove(self, name: str) -> None:
         """Forget a file, if it is known."""
@@ -154,12 +159,14 @@ class Index:
             return
         self.n_bytes -= one.n_bytes
         if not one.is_end:
+            self.n_prompts -= self._is_last(one.digest)
             del self._blocks[one.digest]
         behind = self._ends_behind if one.is_end else self._blocks_behind
         siblings = behind[one.about.before]
         del siblings[name]
         if not siblings:
             del behind[one.about.before]
+            self.n_prompts += not one.is_end and self._is_last(one.about.before)
 
     # Finding. Without the lock: each line looks at a dictionary once.
 
@@ -272,10 +279,13 @@ class _Tree:
                 self._n_behind[one.about.before] += 1
             if not one.is_end:
                 behind[one.about.before].append(one)
+        for siblings in behind.values():
+            siblings.sort(key=_tokens)
         for one in files:
             if one.is_end:
-                bearers = [b for b in behind[one.about.before] if b.about.tokens.startswith(one.about.tokens)]
-                self._bearers[one.name] = bearers
+                self._bearers[one.name] = bearers = _beginning_with(
+                    one.about.tokens, behind[one.about.before]
+                )
                 for block in bearers:
                     self._n_ends[block.name] += 1
         self._hints = _hint_shares(files, bytes_max)
@@ -315,6 +325,18 @@ class _Tree:
     def _push(self, one: Stored | None) -> None:
         if one is not None and self._is_free(one):
             heapq.heappush(self.heap, (self._value(one), one.used, one.name, one))
+
+
+def _tokens(one: Stored) -> bytes:
+    return one.about.tokens
+
+
+def _beginning_with(tokens: bytes, blocks: list[Stored]) -> list[Stored]:
+    """Return those of the blocks, which are sorted by their tokens, that begin with these tokens."""
+    first = last = bisect_left(blocks, tokens, key=_tokens)
+    while last < len(blocks) and blocks[last].about.tokens.startswith(tokens):
+        last += 1
+    return blocks[first:last]
 
 
 def _hint_shares(files: list[Stored], bytes_max: int) -> dict[str, bool]:
