@@ -333,7 +333,7 @@ def test_the_buffer_gives_way_to_what_would_not_fit_beside_it(kind, has_device):
         blob = whole(one, prompt)
     n = len(answered(prompt))
     with Cut(CacheMemory(), kind, has_device=has_device, cache_bytes=blob.size * 5 // 4) as two:
-        two.keep(text(56, 1100))
+        two.keep(text(56, 1000))
         assert two.stats()["cache_buffer"] > blob.size // 4
         assert two.done(two.act(ACTION_ERASE, 0)).result == RESULT_DONE  # else it would be saved again
         assert two.done(two.act(ACTION_INSERT, 0, blob, n_tokens=n, n_bytes=blob.size)).result == RESULT_DONE
