@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from llamad.models.fleet import shares
+from llamad.models.fleet.effects import Limits
 from llamad.models.fleet.fleet import Fleet
-from llamad.models.fleet.scheduler import Limits, Scheduler
+from llamad.models.fleet.scheduler import Scheduler
 from llamad.models.fleet.shares import Shares
 from llamad.models.host_state import State
 
