@@ -146,7 +146,7 @@ cdef class CacheMemory:
         first = 0  # token of the row
         for row in rows:
             n_tokens, checksum, is_end, n_bytes, at = row
-            if row is rows[-1] or (first < end and begin < n_tokens):
+            if row is rows[len(rows) - 1] or (first < end and begin < n_tokens):  # compiled without negative indexes
                 try:
                     pages = mmap.mmap(self.fd, n_bytes, mmap.MAP_SHARED, mmap.PROT_READ, offset=at)
                 except OSError:

@@ -21,7 +21,7 @@ def test_idle_prefixes_that_do_not_all_fit_are_saved_once(kind):
     whole core for ever."""
     front = CacheMemory()
     if kind == "streams":
-        engine = Cut(front, "streams", n_slots=4, cache_bytes=60_000)
+        engine: Chained = Cut(front, "streams", n_slots=4, cache_bytes=60_000)
     else:
         engine = Chained(front, n_slots=4, cache_bytes=40_000, has_device=kind != "parts")
     with engine as one:

@@ -28,8 +28,8 @@ from llamad.engine.cache.chains cimport (
 )
 from llamad.engine.cache.eviction cimport cache_is_kept, cache_least_valuable
 from llamad.engine.cache.spare_pages cimport (
-    spare_ask, spare_count, spare_drop_copy, spare_drop_one, spare_has_free_place, spare_has_place, spare_is_awaited, spare_is_ready,
-    spare_of_blob, spare_take_blob, spare_unlock_all,
+    spare_ask, spare_count, spare_drop_copy, spare_drop_one, spare_has_place, spare_is_awaited, spare_is_ready,
+    spare_make_place, spare_of_blob, spare_take_blob, spare_unlock_all,
 )
 from llamad.engine.cache.staging cimport staging_free, staging_init
 from llamad.engine.costs.scheduler cimport CACHE_ENTRIES_MAX, CACHE_TOKENS_MIN, ENDS_MAX, STOCK_PART
@@ -219,9 +219,9 @@ cdef int cache_prepare_insert(Cache *cache, const ActionCommand *command, int is
 
 
 cdef void cache_stock(Cache *cache, size_t n, int32_t n_entries) noexcept nogil:
-    """Let another thread prepare pages for so many entries of n bytes, as far as nothing is evicted for that, and no other
-    pages are given back: they would be asked for again at once."""
-    while (load_int(&cache.memory.is_tended) and spare_count(cache, n) < n_entries and spare_has_free_place(cache)
+    """Let another thread prepare pages for so many entries of n bytes, as far as nothing is evicted for that. Pages that
+    fit are not given back for others, which would be asked for again at once."""
+    while (load_int(&cache.memory.is_tended) and spare_count(cache, n) < n_entries and spare_make_place(cache, n)
            and not cache_is_full(cache, cache_rounded(n)) and cache.n_spare + n <= cache.bytes_max // STOCK_PART):
         if not spare_ask(cache, -1, n, 0):
             break

@@ -12,7 +12,7 @@ cdef int32_t spare_count(const Cache *cache, size_t n) noexcept nogil
 cdef int spare_is_ready(const Cache *cache, size_t n) noexcept nogil
 cdef int spare_is_awaited(const Cache *cache) noexcept nogil
 cdef int spare_has_place(Cache *cache) noexcept nogil
-cdef int spare_has_free_place(const Cache *cache) noexcept nogil
+cdef int spare_make_place(Cache *cache, size_t n) noexcept nogil
 cdef size_t spare_kept_bytes(const Cache *cache) noexcept nogil
 cdef int spare_drop_one(Cache *cache) noexcept nogil
 cdef int spare_drop_copy(Cache *cache) noexcept nogil

@@ -143,13 +143,20 @@ cdef int spare_has_place(Cache *cache) noexcept nogil:
     return _place(cache) != NULL
 
 
-cdef int spare_has_free_place(const Cache *cache) noexcept nogil:
-    """Return whether pages can be asked for without giving others back."""
+cdef int spare_make_place(Cache *cache, size_t n) noexcept nogil:
+    """Return whether more pages for n bytes can be asked for. If necessary, some of another size are given back."""
+    cdef Spare *spare
+    cdef Spare *other = NULL
     cdef int32_t i
     for i in range(SPARES_MAX):
-        if load_int(&cache.spares[i].state) == SPARE_NONE:
+        spare = &cache.spares[i]
+        if load_int(&spare.state) == SPARE_NONE:
             return 1
-    return 0
+        if _can_drop(spare) and not _fits(spare, n):
+            other = spare
+    if other != NULL:
+        _drop(cache, other)
+    return other != NULL
 
 
 cdef size_t spare_kept_bytes(const Cache *cache) noexcept nogil:
