@@ -265,3 +265,25 @@ def test_conversations_that_fork_and_engines_that_end(seed):
                     time.sleep(1.2)  # until idle prompts are saved
                 known.append(answered(prompt))
     assert all(isinstance(entry, EntryInfo) and front.pin(entry.id) is not None for entry in front.entries())
+
+
+def test_some_entries_of_a_prompt_may_be_pinned():
+    """The disk's writer copies a few entries at a time. The last one has all tokens, and is always among them."""
+    front = CacheMemory()
+    with Chained(front) as one:
+        one.keep(text(8, 1500))
+    (entry,) = front.entries()
+    n = entry.n_tokens
+
+    def pinned(*tokens: int) -> list[tuple[int, int]]:
+        segments = front.pin(entry.id, *tokens)
+        assert segments is not None
+        front.unpin(entry.id)
+        return [(segment.begin, segment.n_tokens) for segment in segments]
+
+    parts = [(0, SEGMENT), (SEGMENT, 2 * SEGMENT), (2 * SEGMENT, n)]
+    assert pinned() == parts
+    assert pinned(0, 10) == [parts[0], parts[2]]
+    assert pinned(SEGMENT - 1, SEGMENT + 1) == parts
+    assert pinned(SEGMENT, 2 * SEGMENT) == parts[1:]
+    assert pinned(n, n) == parts[2:]
