@@ -217,7 +217,8 @@ def test_a_drain_does_not_end_what_an_engine_prepares():
 
 
 def test_a_request_continues_with_another_task_whatever_happens_to_engines():
-    """As one does whose reasoning has used up its budget: it may have no engine, or one that lacks its grammar."""
+    """A request whose reasoning has used up its budget does so. Then there may be no engine, or one without its
+    grammar."""
 
     async def work(engine):
         grammar = await engine.asking.compile('root ::= "abc"*', 10**6)

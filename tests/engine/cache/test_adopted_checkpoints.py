@@ -40,16 +40,16 @@ def prefix(hash: int, token: int) -> int:
     return hash ^ (hash >> 32)
 
 
-def listed(found: Left) -> tuple[set[int], int]:
+def listed(remains: Left) -> tuple[set[int], int]:
     """Return the checkpoints that are in a list in the end, and how many were linked again after all lists had given
     them up."""
     lists: list[list[int]] = []
     n_again, given_up = 0, set()
-    for tokens in found.entries:
+    for tokens in remains.entries:
         hashes, hash = {}, 0
         for i, token in enumerate(tokens, 1):
             hashes[i] = hash = prefix(hash, token)
-        own = [row for n, hash, row in found.checkpoints if hashes.get(n) == hash]
+        own = [row for n, hash, row in remains.checkpoints if hashes.get(n) == hash]
         lists.append([])
         for row in own:
             n_again += row in given_up
@@ -69,8 +69,8 @@ def test_a_checkpoint_that_one_list_gives_up_is_there_for_the_next_entry():
         for turn in range(9):
             one.keep(conversation)
             conversation = answered(conversation) + text(100 + turn, 90)
-    found = left(front)
-    expected, n_again = listed(found)
+    remains = left(front)
+    expected, n_again = listed(remains)
     assert n_again > 0
     with Cut(front, "hybrid", n_checkpoints=LIST_MAX) as two:
         assert two.stats()["checkpoints"] == len(expected)
