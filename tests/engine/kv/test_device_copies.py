@@ -17,8 +17,10 @@ def text(seed: int, n: int = 700) -> bytes:
     return bytes(33 + (i * i + 7 * seed + i // (seed + 1)) % 90 for i in range(n))
 
 
-def harness(device_bytes: int = ROOM, margin: int = 0, kind: str = "cache", **options) -> Harness:
-    fake = Fake(n_ctx=N_CELLS, n_cells=N_CELLS, n_seqs=4, unified=True, **KINDS[kind])
+def harness(
+    device_bytes: int = ROOM, margin: int = 0, kind: str = "cache", decode_us: int = 0, **options
+) -> Harness:
+    fake = Fake(n_ctx=N_CELLS, n_cells=N_CELLS, n_seqs=4, unified=True, decode_us=decode_us, **KINDS[kind])
     fake.set_device_bytes(device_bytes)
     n_swa = KINDS[kind].get("n_swa", 0)
     given = {"n_slots": 4, "n_ctx": N_CELLS, "n_cells": N_CELLS, "cache_bytes": 1 << 30, "has_device": True}
@@ -170,3 +172,26 @@ def test_every_answer_is_right_whatever_memory_comes_and_goes(kind, steps, cache
             h.fake.set_device_bytes(max(device_bytes, h.fake.copies_bytes))
             ask(h, prompts[i])
             prompts[i] += answer(prompts[i]) + b"more"
+
+
+def test_beside_other_slots_a_copy_is_made_only_once_it_is_known_to_be_cheap():
+    """The streams of the other slots wait for it."""
+    with harness(decode_us=2000) as h:  # the neighbours write for 6 seconds
+        neighbour = h.submit(b"neighbour", n_predict=3000)
+        h.wait_first(neighbour)
+        ask(h, text(1))
+        h.until(lambda: h.stats()["cache_saves"] >= 1)
+        assert h.end(neighbour) is None
+        assert h.fake.copies_bytes == 0
+        h.port.abort(neighbour)
+        h.wait(neighbour)
+        ask(h, text(2))  # nothing else runs
+        h.until(lambda: h.fake.copies_bytes > 0)
+        n_bytes = h.fake.copies_bytes
+        neighbour = h.submit(b"neighbour", n_predict=3000)
+        h.wait_first(neighbour)
+        ask(h, text(3))
+        h.until(lambda: h.fake.copies_bytes > n_bytes)
+        assert h.end(neighbour) is None
+        h.port.abort(neighbour)
+        h.wait(neighbour)

@@ -92,6 +92,7 @@ ctypedef struct Cache:
     double save_token_us     # the learned cost of saving, per token,
     int64_t n_learned        # and from how many copies
     int64_t pages_us         # how long the last pages took to come
+    double copy_byte_us      # the learned cost of a copy on the devices, per byte; 0: unknown
     double return_rate       # the share of long prompts that came back, of late
 
     # Only the engine thread writes these, any thread reads them.

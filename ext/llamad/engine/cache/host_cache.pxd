@@ -21,6 +21,7 @@ cdef int cache_insert(Cache *cache, const Slots *slots, const uint8_t *data,
 cdef int32_t cache_drop_beginnings(Cache *cache, const Slots *slots, const Slot *slot, size_t n) noexcept nogil
 cdef void cache_drop_superseded(Cache *cache, const Slots *slots, const Slot *slot) noexcept nogil
 cdef void cache_copy(Cache *cache, const Slots *slots, const Slot *slot, uint64_t id) noexcept nogil
+cdef double cache_copy_us(const Cache *cache, uint64_t id) noexcept nogil
 cdef int cache_is_slow(const Cache *cache, uint64_t id) noexcept nogil
 cdef void cache_lock(Cache *cache, uint64_t id) noexcept nogil
 cdef void cache_drop(Cache *cache, uint64_t id) noexcept nogil

@@ -32,7 +32,7 @@ from llamad.engine.cache.spare_pages cimport (
     spare_make_place, spare_of_blob, spare_take_blob, spare_unlock_all,
 )
 from llamad.engine.cache.staging cimport staging_free, staging_init
-from llamad.engine.costs.scheduler cimport CACHE_ENTRIES_MAX, CACHE_TOKENS_MIN, ENDS_MAX, STOCK_PART
+from llamad.engine.costs.scheduler cimport CACHE_ENTRIES_MAX, CACHE_TOKENS_MIN, ENDS_MAX, RARE_LEARN_RATE, STOCK_PART
 from llamad.engine.kv.checkpoints cimport list_cut, list_free, list_reaches, list_share
 from llamad.engine.kv.device_copies cimport copies_free, copies_has, copies_make, copies_restore
 from llamad.engine.kv.slots cimport Slot, Slots, slot_clear
@@ -343,9 +343,20 @@ cdef void cache_copy(Cache *cache, const Slots *slots, const Slot *slot, uint64_
     """Keep the slot's state, which is the entry's, on the devices as well, if they have room. Nothing may be pending for
     the slot."""
     cdef int64_t t_start = now_us(), i = entries_index(cache, id)
-    if i >= 0:
-        copies_make(&cache.copies, slots, slot.id, id, chain_bytes(cache, i))
-        cache_spent(cache, t_start)
+    cdef double cost
+    if i < 0:
+        return
+    copies_make(&cache.copies, slots, slot.id, id, chain_bytes(cache, i))
+    if copies_has(&cache.copies, id):
+        cost = <double>(now_us() - t_start) / chain_bytes(cache, i)
+        cache.copy_byte_us += RARE_LEARN_RATE * (cost - cache.copy_byte_us) if cache.copy_byte_us > 0 else cost
+    cache_spent(cache, t_start)
+
+
+cdef double cache_copy_us(const Cache *cache, uint64_t id) noexcept nogil:
+    """Return how long copying the entry's state on the devices will take; -1 if that is unknown."""
+    cdef int64_t i = entries_index(cache, id)
+    return cache.copy_byte_us * chain_bytes(cache, i) if i >= 0 and cache.copy_byte_us > 0 else -1.0
 
 
 cdef int cache_is_slow(const Cache *cache, uint64_t id) noexcept nogil:

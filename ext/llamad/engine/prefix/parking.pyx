@@ -18,7 +18,8 @@
 # device also while that computes a prompt.
 #
 # While other slots run, prefixes of idle ones are saved, too, so that a finished turn is safe although its neighbours go
-# on: part by part, where a state can be saved in parts (chains.pyx), or as a whole if that takes no longer than a gap.
+# on: part by part, where a state can be saved in parts (chains.pyx), or as a whole if that takes no longer than a gap. The
+# same holds for their copies on the device.
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from llamad.base.system cimport now_us
@@ -27,7 +28,8 @@ from llamad.engine.cache.cache_lookup cimport cache_holds
 from llamad.engine.cache.cache_saves cimport cache_next_unsaved, cache_save, cache_save_next
 from llamad.engine.cache.chains cimport chain_can_cut, chain_can_hold
 from llamad.engine.cache.host_cache cimport (
-    cache_copy, cache_is_slow, cache_lock, cache_part_bytes, cache_prepare_save, cache_restore, cache_stock,
+    cache_copy, cache_copy_us, cache_is_slow, cache_lock, cache_part_bytes, cache_prepare_save, cache_restore,
+    cache_stock,
 )
 from llamad.engine.cache.spare_pages cimport spare_is_awaited
 from llamad.engine.cache.staging cimport staging_expire, staging_timeout_ms
@@ -60,7 +62,14 @@ cdef int _is_candidate(const State *state, const Slot *slot) noexcept nogil:
         PARK_TOKENS_MIN if state.plan.has_device else CACHE_TOKENS_MIN)
 
 
-cdef int _save(State *state, Slot *slot, int all_parts) noexcept nogil:
+cdef int _may_copy(const State *state, const Slot *slot, int is_beside) noexcept nogil:
+    """Return whether the saved prefix may be copied on the device: beside other slots only if that takes no longer than a
+    save may."""
+    return _parks(state) and prefix_is_saved(state, slot) and (
+        not is_beside or 0 < cache_copy_us(&state.cache, slot.host_entry) <= _longest_us(state))
+
+
+cdef int _save(State *state, Slot *slot, int all_parts, int is_beside) noexcept nogil:
     """Save the slot's state, or only its next part; return whether the prompt cache has all of it now. If there is no
     room, it is not tried again."""
     if slot.is_unsaved:
@@ -70,7 +79,7 @@ cdef int _save(State *state, Slot *slot, int all_parts) noexcept nogil:
             slot.host_entry = cache_save(&state.cache, &state.slots, slot)
         else:
             slot.host_entry = cache_save_next(&state.cache, &state.slots, slot)
-        if _parks(state) and prefix_is_saved(state, slot):
+        if _may_copy(state, slot, is_beside):
             cache_copy(&state.cache, &state.slots, slot, slot.host_entry)
     slot.is_unsaved = slot.host_entry == 0
     slot.was_saved |= prefix_is_saved(state, slot)
@@ -99,7 +108,7 @@ cdef void parking_run(State *state, const Slot *spared) noexcept nogil:
     for i in range(state.slots.n):
         slot = &state.slots.items[i]
         if slot != spared and _is_candidate(state, slot) and (prefix_is_saved(state, slot) or is_alone and (
-                cache_prepare_save(&state.cache, &state.slots, slot) and _save(state, slot, 1))):
+                cache_prepare_save(&state.cache, &state.slots, slot) and _save(state, slot, 1, 0))):
             _park(state, slot)
 
 
@@ -165,7 +174,7 @@ cdef int parking_save_next(State *state, int64_t now) noexcept nogil:
     elif not cache_prepare_save(&state.cache, &state.slots, slot):
         return 0
     else:
-        _save(state, slot, 0)
+        _save(state, slot, 0, 0)
     return 1
 
 
@@ -216,7 +225,7 @@ cdef void parking_save_beside(State *state) noexcept nogil:
     if slot != NULL:
         state.keep_needed_us = _save_us(state, slot)
         if state.keep_needed_us <= state.keep_credit_us and cache_prepare_save(&state.cache, &state.slots, slot):
-            _save(state, slot, 0)
+            _save(state, slot, 0, 1)
             state.keep_needed_us = 0
     state.keep_credit_us -= <double>max(now_us() - t_start, <int64_t>KEEP_LOOK_US)
 
@@ -230,7 +239,7 @@ cdef void parking_save_last(State *state) noexcept nogil:
         for i in range(state.slots.n):
             slot = &state.slots.items[i]
             if now_us() < t_end and _is_unsaved(state, slot):
-                _save(state, slot, 1)
+                _save(state, slot, 1, 1)
     while now_us() < t_end and memory_sign(state.cache.memory):
         pass
 
