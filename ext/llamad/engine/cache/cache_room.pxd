@@ -3,7 +3,6 @@ from libc.stdint cimport int32_t
 
 from llamad.engine.cache.cache_types cimport Cache
 
-cdef size_t cache_kept_bytes(Cache *cache) noexcept nogil
 cdef int cache_is_full(const Cache *cache, size_t n) noexcept nogil
 cdef int cache_make_room(Cache *cache, size_t n, int32_t *row) noexcept nogil
 cdef int cache_has_staging_room(Cache *cache, size_t n, size_t n_saved) noexcept nogil

@@ -13,7 +13,7 @@ from llamad.engine.costs.scheduler cimport CACHE_ENTRIES_MAX
 from llamad.protocol.cache_memory cimport memory_drop, memory_take
 
 
-cdef size_t cache_kept_bytes(Cache *cache) noexcept nogil:
+cdef size_t _kept_bytes(Cache *cache) noexcept nogil:
     """Return the size of what is not dropped for anything: checkpoints, a buffer in use, pages that somebody waits for,
     and the entries that are kept, with those before them, each once."""
     cdef size_t n = cache.checkpoints.n_bytes + spare_kept_bytes(cache)
@@ -46,7 +46,7 @@ cdef int cache_make_room(Cache *cache, size_t n, int32_t *row) noexcept nogil:
     cdef int64_t i
     if not cache_is_full(cache, n):
         return 1
-    if n + cache_kept_bytes(cache) > cache.bytes_max:
+    if n + _kept_bytes(cache) > cache.bytes_max:
         return 0
     while cache_is_full(cache, n):
         if spare_drop_one(cache):
@@ -74,7 +74,7 @@ cdef int cache_has_staging_room(Cache *cache, size_t n, size_t n_saved) noexcept
     there is room; if it cannot be made for all that, nothing was evicted."""
     cdef int32_t row = 0  # of no evicted entry
     cdef size_t n_own = cache.staging.capacity if cache.staging.n_state else 0
-    if staging_capacity(n) + n_saved + cache_kept_bytes(cache) - n_own > cache.bytes_max:
+    if staging_capacity(n) + n_saved + _kept_bytes(cache) - n_own > cache.bytes_max:
         return 0
     if n <= cache.staging.capacity:
         return 1

@@ -29,7 +29,6 @@ cdef void chain_link(Cache *cache, int64_t i, int32_t before) noexcept nogil
 cdef void chain_replace(Cache *cache, int32_t old, int64_t i) noexcept nogil
 cdef int chain_is_joined(const Cache *cache, int64_t i) noexcept nogil
 cdef int64_t chain_before(const Cache *cache, int64_t i) noexcept nogil
-cdef int chain_has(const Cache *cache, int64_t i, int64_t k) noexcept nogil
 cdef void chain_use(Cache *cache, int64_t i) noexcept nogil
 cdef int32_t chain_return(Cache *cache, int64_t i) noexcept nogil
 cdef size_t chain_bytes(const Cache *cache, int64_t i) noexcept nogil

@@ -227,13 +227,6 @@ cdef int64_t chain_before(const Cache *cache, int64_t i) noexcept nogil:
     return cache.by_row[row] if row >= 0 else -1
 
 
-cdef int chain_has(const Cache *cache, int64_t i, int64_t k) noexcept nogil:
-    """Return whether entry k is entry i or one before it. -1 is none."""
-    while i >= 0 and i != k:
-        i = chain_before(cache, i)
-    return i >= 0
-
-
 cdef void chain_use(Cache *cache, int64_t i) noexcept nogil:
     """Note that the entry and those before it were used, these later."""
     while i >= 0:
